@@ -177,7 +177,7 @@ class Visitor:
 
     def editor(self) -> Any:
         """Return the editor of equations; while one takes the place of another there are two."""
-        area = self.page.get_by_label("Equations, one a line")
+        area = self.page.get_by_label("Equations, one per line")
         for _ in range(PATIENCE * 10):
             if area.count() == 1:
                 break
@@ -187,10 +187,10 @@ class Visitor:
     def take_example(self, name: str) -> None:
         """Begin with an example of the catalog, and wait until its equations are there."""
         before = self.editor().input_value()
-        self.choose("Begin with an example", name)
+        self.choose("Start with an example", name)
         texts = "areas => areas.map(area => area.value)"
         for _ in range(PATIENCE * 10):
-            if self.page.get_by_label("Equations, one a line").evaluate_all(texts) not in ([], [""], [before]):
+            if self.page.get_by_label("Equations, one per line").evaluate_all(texts) not in ([], [""], [before]):
                 break
             self.page.wait_for_timeout(100)
         self.settle()
@@ -212,7 +212,7 @@ class Visitor:
         self.sees("simulated.csv", button)
         self.settle()
 
-    def drop(self, name: str, content: bytes, label: str = "Drop a record") -> None:
+    def drop(self, name: str, content: bytes, label: str = "Upload a record") -> None:
         """Drop a file where a label stands."""
         self.settle()
         kinds = {"name": name, "mimeType": "text/plain", "buffer": content}

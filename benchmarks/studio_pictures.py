@@ -23,7 +23,7 @@ _STEPS = ("system", "data", "parameters", "fit", "compare", "take-away")
 def prepare(visitor: Visitor) -> None:
     """Go all the way: equations, data, and two fits to be compared."""
     visitor.take_example("heating")
-    visitor.simulate(First_time="-5", Last_time="5", How_many_times="120", Noise="8")
+    visitor.simulate(First_time="-5", Last_time="5", Number_of_times="120", Noise="8")
     visitor.click("Keep the last 30 % for validation")
     visitor.fit()
 

@@ -1,11 +1,12 @@
 """Two pendulums on one rod.
 
-The running example of the paper: two pendulums of lengths 1 and 2 hang from one rod, and whoever accelerates the rod
-moves both. Equations for small angles are linear. Here 25 noisy measurements of both angles are given, and the
-acceleration u of the rod is never measured: the equations know it.
+This is the running example of the paper: two pendulums of lengths 1 and 2 hang from one rod, and accelerating the rod
+moves both. For small angles the equations are linear. The data are 25 noisy measurements of both angles; the
+acceleration u of the rod is never measured, but follows from the equations.
 
-What to see: u is an answer, with a band. So is everything else that is linear in the channels and their derivatives,
-beyond the data as well: the prior is one on the channels, which goes back to rest quietly where nothing was measured.
+What to look for: u is estimated, with a band. So is every other linear expression in the channels and their
+derivatives, also beyond the data: this fit uses a prior on the channels, which returns smoothly to rest where there
+are no measurements.
 """
 
 import numpy as np

@@ -1,10 +1,10 @@
-"""Balancing, seen on film.
+"""An inverted pendulum on a cart, measured by a camera.
 
-A pendulum stands upright on a cart that is pushed to and fro. A camera gives the position x of the cart and the angle
-phi. Masses are known, the length l of the pendulum and the force F are not.
+A pendulum stands upright on a cart that is pushed to and fro. A camera measures the position x of the cart and the
+angle phi. The masses are known; the length l of the pendulum and the force F are not.
 
-What to see: the system is unstable, and that is no obstacle. Nothing is integrated forward in time; solutions are
-described as a whole.
+What to look for: the system is unstable, and the fit works nevertheless. Nothing is integrated forward in time; the
+prior contains complete solutions.
 """
 
 import numpy as np

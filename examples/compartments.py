@@ -1,11 +1,11 @@
-"""A drug in blood and tissue, from twelve samples of blood.
+"""A drug in blood and tissue, from twelve blood samples.
 
 Pharmacokinetics with few data: an infusion runs for three hours, blood is sampled twelve times over a day, and tissue
-cannot be sampled at all. The dose is a known input. All three rate constants follow from blood alone, and the tissue
-with them.
+cannot be sampled at all. The dose is a known input. The measurements of blood determine all three rate constants, and
+with them the amount in tissue.
 
-What to see: nobody has seen tissue, but its curve has a band that one can argue with: it counts that the rates were
-estimated from twelve samples.
+What to look for: tissue is never measured, but its curve has a band, which includes the uncertainty of the rates that
+were estimated from twelve samples.
 """
 
 import numpy as np

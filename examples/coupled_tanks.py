@@ -1,11 +1,11 @@
 """Two tanks and a step of the pump.
 
-A pump fills a tank that drains through a pipe into a second one, and from there into the open. A step test: the pump
-runs at one level, then at another, then at the first again. Both levels are read once a second, and the second gauge
-was dead for a while.
+A pump fills a tank that drains through a pipe into a second one, which drains freely. This is a step test: the pump
+runs at one level, then at another, then at the first again. Both levels are recorded once a second, and the second
+gauge failed for a while.
 
-What to see: missing values are NaN, and need no care. Where the gauge was dead the curve goes on, because the
-equations do.
+What to look for: missing values are NaN and need no special treatment. While the gauge failed, the equations still
+determine the curve.
 """
 
 import numpy as np

@@ -1,11 +1,11 @@
-"""A motor under steps of voltage.
+"""A DC motor with voltage steps.
 
-The voltage of a DC motor is switched every few seconds. Somebody set it: it is a known input, held between samples,
-and no random function. Speed w and current i are logged. The torque constant K is in the data sheet; inertia,
-friction, resistance and inductance are learned.
+The voltage of a DC motor is switched every few seconds. It is a known input, held between samples, and not a random
+function. Speed w and current i are logged. The torque constant K is given in the data sheet; inertia, friction,
+resistance and inductance are estimated.
 
-What to see: nothing is left to chance but noise and the initial state, and the evidence is computed on these alone
-(the engine called modal). The three numbers below the estimates are those that a control engineer asks for next.
+What to look for: only the noise and the initial state are random, and the evidence is computed from these alone (by
+the modal engine). The three numbers below the estimates are those that a control engineer needs next.
 """
 
 import numpy as np

@@ -1,11 +1,11 @@
-"""Ring-down: a frequency and a damping.
+"""Ring-down: natural frequency and damping.
 
-Something was plucked and rings down by itself. 40 noisy readings over eight seconds tell damping and stiffness, and
-with them how it goes on. There is no free function in this system: all that can differ from one solution to another
-is the initial state.
+An oscillator was plucked and rings down freely. 40 noisy measurements over eight seconds determine damping and
+stiffness, and with them the further motion. This system has no free function: solutions differ only by their initial
+state.
 
-What to see: the shaded part is a forecast over as long a time again. An ordinary Gaussian process would return to
-zero within a period after the last point, because it does not know that things ring.
+What to look for: the shaded part is a forecast over an equally long time. An ordinary Gaussian process would return
+to zero within one period after the last point, because it contains no oscillator.
 """
 
 import numpy as np

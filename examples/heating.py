@@ -1,12 +1,12 @@
-"""A heater and what it heats.
+"""A heater and the object that it heats.
 
-A heating element f1 is driven by u and exchanges heat with an object f2, at rates a and b that nobody knows. From 25
-noisy measurements of all three come the curves, the rates with intervals, and the noise of each channel. This is the
-paper's example of unknown parameters, where the truth is a = 3 and b = 1.
+A heating element f1 is driven by u and exchanges heat with an object f2, at unknown rates a and b. 25 noisy
+measurements of all three channels determine the curves, the rates with intervals, and the noise of each channel. This
+is the paper's example of unknown parameters; the true values are a = 3 and b = 1.
 
-What to see: how well the data tell each rate. The curve is the log evidence as one parameter moves and everything
-else is learned anew, beside the normal approximation that the 95 % interval rests on. The truth lies inside both
-intervals.
+What to look for: how well the data determine each rate. The curve is the log evidence as a function of one parameter,
+with everything else estimated again, compared with the normal approximation on which the 95 % interval is based. The
+true value is inside both intervals.
 """
 
 import numpy as np

@@ -1,13 +1,13 @@
 """A lamp over a steel plate, and a model that is too simple.
 
 A halogen lamp heats a plate from above; its voltage was switched for 27 minutes (DaISy, Roy Smith; 801 rows). The
-record is real, and not part of this project: give its folder, `python examples/lamp.py FOLDER`, or set LODEKIT_DATA.
+record is real and not part of this project: give its folder, `python examples/lamp.py FOLDER`, or set LODEKIT_DATA.
 
-One time constant is the first thing to try. It explains most of what happens, least squares would be content, and the
-residuals say that it is wrong.
+One time constant is the first model to try. It explains most of the variance, which would look sufficient in a
+least-squares fit, but the residuals show that it is wrong.
 
-What to see: the fit follows the record, more or less. What it leaves has the shape of the lamp's steps, which noise
-cannot know. Intervals are ten times as wide as independent errors would make them.
+What to look for: the fit roughly follows the record. The residuals have the shape of the lamp's steps, which
+independent noise cannot have. Intervals are ten times as wide as they would be with independent errors.
 """
 
 import os

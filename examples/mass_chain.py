@@ -1,10 +1,10 @@
-"""A chain of masses, seen at its ends.
+"""A chain of masses, measured at its ends.
 
-Four masses between springs, pushed at the first by a force that nobody records. Only the first and the last mass have
-a sensor. The two in between, and the force, follow from the equations.
+Four masses between springs, with an unmeasured force on the first one. Only the first and the last mass have a
+sensor. The equations determine the two masses in between and the force.
 
-What to see: one free function moves everything, so two sensors are more than enough: one would leave only initial
-states open.
+What to look for: one free function drives everything, so two sensors are more than enough: with one, only initial
+states would remain undetermined.
 """
 
 import numpy as np

@@ -1,11 +1,12 @@
-"""A car on the test rig.
+"""A quarter car on a test rig.
 
-A quarter of a car: body zs, wheel zu, road zr. On the rig a hydraulic plate is the road, and its height is known. The
-car carries an accelerometer on its body (zs'') and a gauge for the travel of its spring (zs - zu); none of its
-channels is measured itself. The body was weighed. Spring, damper, tyre and the mass of the wheel are learned.
+A quarter-car model has the body zs, the wheel zu and the road zr. On the rig a hydraulic plate replaces the road, and
+its height is known. The car has an accelerometer on its body (zs'') and a sensor for the travel of its spring (zs -
+zu); no channel is measured directly. The mass of the body is known. Spring, damper, tyre and the mass of the wheel
+are estimated.
 
-What to see: any linear expression in channels and derivatives can be measured. Heights that no sensor shows come out
-as well.
+What to look for: any linear expression in channels and derivatives can be measured. The heights, for which there is
+no sensor, are estimated as well.
 """
 
 import numpy as np

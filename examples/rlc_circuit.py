@@ -1,10 +1,10 @@
-"""A circuit, and the charge that no instrument shows.
+"""An RLC circuit and its unmeasured charge.
 
-Resistor, coil and capacitor in series. Voltage V and current i are on the oscilloscope; the charge q of the capacitor
-is not. The coil has its inductance printed on it; resistance and capacitance are learned.
+Resistor, coil and capacitor are in series. An oscilloscope records voltage V and current i, but not the charge q of
+the capacitor. The inductance of the coil is known; resistance and capacitance are estimated.
 
-What to see: q' = i leaves the charge open by a constant, and the second equation closes it, because the voltage at
-the capacitor is q/C.
+What to look for: q' = i determines the charge only up to a constant. The second equation determines this constant,
+because the voltage across the capacitor is q/C.
 """
 
 import numpy as np

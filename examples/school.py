@@ -1,15 +1,15 @@
-"""A school in winter.
+"""Heating of a school in winter.
 
-Heating power Ph, outside temperature Ta and inside temperature Ti of a school, by the hour, for 33 days of winter.
-The record is real (czagoni/darkgreybox, MIT), and not part of this project: `python examples/school.py FOLDER`, or
-set LODEKIT_DATA.
+Hourly heating power Ph, outside temperature Ta and inside temperature Ti of a school, for 33 days in winter. The
+record is real (czagoni/darkgreybox, MIT) and not part of this project: `python examples/school.py FOLDER`, or set
+LODEKIT_DATA.
 
-Of three temperatures one is measured: the air; walls Te and heating Th are hidden. Fitted to all but the last five
-days, the model has to find these from the weather and the heating alone. The tool that the data come with is off by
-0.372 K where it was fitted, and by 0.338 K in the five days.
+One of three temperatures is measured, that of the air; those of the walls, Te, and of the heating, Th, are hidden.
+Fitted to all but the last five days, the model has to infer them from the weather and the heating alone. The tool
+that the data come with has an error of 0.372 K in the fitted part, and of 0.338 K in the last five days.
 
-What to see: a free run over five days is off by a third of a degree. Rea, the way from the walls to the outside, is
-not identified, and the fit says so instead of giving a number.
+What to look for: a free run over five days has an error of a third of a degree. Rea, the resistance from the walls to
+the outside, is not identified, and the fit reports this instead of a number.
 """
 
 import os

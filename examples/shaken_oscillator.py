@@ -1,11 +1,11 @@
-"""An oscillator under a known force.
+"""An oscillator with a known force.
 
-The right-hand side of an equation may hold known functions of time: here sin(3 t) shakes an oscillator that had been
-pushed before. It was only measured from t = 4 to 9. Damping and stiffness follow, and so does all that came before
-and will come after.
+The right-hand side of an equation may contain known functions of time: here sin(3 t) drives an oscillator that is
+already moving. It was measured only from t = 4 to 9. These data determine damping and stiffness, and the motion
+before and after.
 
-What to see: looking back is as exact as looking ahead. What is not known well is the push at the beginning, because
-it had nearly died away when the measurements began: there the band opens.
+What to look for: curves before the data are as exact as those after them. The initial motion is poorly determined,
+because it had nearly decayed when the measurements began: there the band becomes wide.
 """
 
 import numpy as np

@@ -1,12 +1,12 @@
 """A mass on a spring, and its velocity.
 
-Position x and force F are measured at 40 times; the mass was weighed (m = 1). Damping c and stiffness k are learned.
-The velocity was never measured, and nothing is differentiated numerically: x' is a linear function of the same
+Position x and force F are measured at 40 times; the mass is known (m = 1). Damping c and stiffness k are estimated.
+The velocity is never measured, and nothing is differentiated numerically: x' is a linear function of the same
 Gaussian process.
 
-What to see: the band of x' is narrow, because x has to satisfy the equation and not only to pass through points. With
-an unknown m the fit would say that these data cannot tell m, c and k apart: this motion is one damped sine, and any
-multiple fits.
+What to look for: the band of x' is narrow, because x has to satisfy the equation and not only to pass through the
+points. With an unknown m the fit would report that these data do not identify m, c and k separately: this motion is
+one damped sine, and any multiple fits equally well.
 """
 
 import numpy as np

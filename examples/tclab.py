@@ -1,16 +1,15 @@
 """Two heaters and two thermometers on one board.
 
-The Temperature Control Lab is a board for students: two transistors heat, two thermometers sit on them, and each
-heater warms the other. Somebody switched the heaters at random for ten minutes. The record is real
-(APMonitor/arduino, Apache-2.0), and not part of this project: give its folder, `python examples/tclab.py FOLDER`, or
-set LODEKIT_DATA.
+The Temperature Control Lab is a board for teaching: two transistors heat, each has a thermometer, and each heater
+warms the other. The heaters were switched at random for ten minutes. The record is real (APMonitor/arduino,
+Apache-2.0) and not part of this project: give its folder, `python examples/tclab.py FOLDER`, or set LODEKIT_DATA.
 
-The heaters have temperatures TH1 and TH2 of their own that nobody measures, and the ambient temperature Ta is
-unknown. Six parameters are learned from ten minutes, without start values.
+The temperatures TH1 and TH2 of the heaters are not measured, and the ambient temperature Ta is unknown. Six
+parameters are estimated from ten minutes of data, without start values.
 
-What to see: the hidden temperature of the first heater runs ahead of its thermometer. Nearly all of what the
-thermometers show is explained, and residuals are correlated all the same: the board is more than these four
-equations. Intervals were widened for it.
+What to look for: the hidden temperature of the first heater leads that of its thermometer. Nearly all of the variance
+of the thermometers is explained, but residuals are correlated: these four equations do not describe the board
+completely. Intervals are widened accordingly.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""Three tanks, two pumps, and a level that is read once.
+"""Three tanks, two pumps, and a level that is measured once.
 
-Two pumps fill three tanks. No pump can change f1 - f2 + f3: the system is not controllable, and whoever fits a
-Gaussian process to it by hand has to know that. Here both pumps are metered and two tanks are measured 25 times, with
-noise; the gauge of the third tank was read a single time.
+Two pumps fill three tanks. No pump can change f1 - f2 + f3: the system is not controllable, which a Gaussian process
+model written by hand has to take into account. Here both pumps are metered and two tanks are measured 25 times, with
+noise; the level of the third tank was measured a single time.
 
-What to see: the equations and that one reading give the whole curve of f3. Without the reading its height would be
-unknown.
+What to look for: the equations and that one measurement determine the whole curve of f3. Without it, the height of
+the curve would be unknown.
 """
 
 import numpy as np

@@ -1,11 +1,11 @@
-"""The force that nobody measured.
+"""Input estimation: an unmeasured force.
 
-Two masses on two springs; a force F pulls the second. Masses and stiffnesses are known from the drawing, both
-positions are filmed, and the force is wanted. That is a problem of input estimation: F is a free function of the
-system, never measured, and comes out with a band.
+Two masses are connected by two springs; a force F pulls the second one. Masses and stiffnesses are known by design,
+both positions are measured, and the force is wanted. This is a problem of input estimation: F is a free function of
+the system, is never measured, and is estimated with a band.
 
-What to see: F is as far from the measurements as a fourth derivative, so its band is wider than those of the
-positions. It is widest at the ends, where only one side has data.
+What to look for: F contains the fourth derivative of x1 (or the second of x2), so its band is wider than those of the
+positions. It is widest at the ends, where there are data on one side only.
 """
 
 import numpy as np

@@ -1,12 +1,12 @@
-"""Two rooms, one of them never entered.
+"""Two rooms, one of them unmeasured.
 
-A heater warms one room; the room behind it has no thermometer, and outside it is cold, but how cold was not written
-down. Temperature and heating of the first room are measured. The exchange between the rooms and the outside
-temperature are learned.
+A heater warms one room; the room behind it has no thermometer, and the outside temperature was not recorded.
+Temperature and heating of the first room are measured. The exchange between the rooms and the outside temperature are
+estimated.
 
-What to see: the hidden room, within a few tenths of a degree. Losses to the outside are known here; with those
-unknown as well, the data of one room would not tell all of it, and the summary would say which parameters are not
-identified.
+What to look for: the temperature of the hidden room is estimated to within a few tenths of a degree. Losses to the
+outside are known here; if they were unknown as well, the data of one room would not identify all parameters, and the
+summary would list those that are not identified.
 """
 
 import numpy as np

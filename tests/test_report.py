@@ -59,8 +59,8 @@ def test_everything_is_there_in_order(heating: lk.LODEGP) -> None:
     page = make_report(
         heating, title="Warm", units=UNITS, source="warm.csv", command="lodekit fit x", notes=["A note."]
     )
-    order = ["Warm", "In words", "The equations", "What the equations imply", "The fit", "The channels"]
-    order += ["Do the curves satisfy the equations?", "Residuals", "How to get this again"]
+    order = ["Warm", "Results in words", "Equations", "What the equations imply", "Estimates", "Channels"]
+    order += ["Do the curves satisfy the equations?", "Residuals", "How to reproduce this report"]
     assert [text for tag, text in Reader(page).texts if tag in ("h1", "h2") and text.strip()] == order
     text = words(page)
     for part in ("a is 2.9", "± 0.05", "1/s", "75 measurements from warm.csv", "A note.", "95 % interval", "U A V = D"):
@@ -137,7 +137,7 @@ def test_unmeasured_channels_and_parameters_that_nothing_tells() -> None:
     for name, estimate in gp.parameters_.items():
         if not estimate.identified:
             assert f"{name} is {estimate.note}: the search ended at" in text
-    assert page.index('class="warning"') < page.index("In words")
+    assert page.index('class="warning"') < page.index("Results in words")
     titles = [annotation["text"] for annotation in figures(page)[0]["layout"]["annotations"]]
     assert "not measured" in titles[1]
     assert len(traces(page, "measurements")) == 1
@@ -145,7 +145,7 @@ def test_unmeasured_channels_and_parameters_that_nothing_tells() -> None:
 
 def test_many_points_are_thinned_and_the_caption_says_so(long_page: str) -> None:
     assert [len(trace["x"]) for trace in traces(long_page, "measurements")] == [5000] * 3
-    assert "5000 points are shown" in long_page
+    assert "shows 5000 evenly spaced points" in long_page
     assert len(long_page) < 7_000_000
 
 
@@ -155,7 +155,7 @@ def test_sums_show_averages_and_say_that_points_are_gone() -> None:
     gp = lk.LODEGP(lk.catalog.heating().system, random_state=0).fit(sums)
     page = make_report(gp, source="logs/*.parquet")
     assert len(traces(page, "averages")) == 2
-    assert "summed and not kept, so there are no residuals" in page
+    assert "Only sums over the measurements were kept, so there are no residuals" in page
     # Nobody looked at what the curves leave over.
     assert "No problems were found" not in page
     assert '.fit("logs/*.parquet")' in generate_python(gp, "logs/*.parquet")
@@ -163,8 +163,8 @@ def test_sums_show_averages_and_say_that_points_are_gone() -> None:
 
 def test_white_residuals_are_called_white(heating: lk.LODEGP, long_page: str) -> None:
     for page in (make_report(heating), long_page):
-        assert "Measurements scatter about the mean as independent noise does." in page
-        assert "too narrow" not in page
+        assert "The residuals are consistent with independent noise." in page
+        assert "model error" not in page
     # Thirty thousand residuals: their root mean square is known to a percent, and neighbours have nothing in common.
     row = re.search(r"<td>f1</td><td>30000</td><td>([\d.]+)</td><td>([-\d.]+)</td>", long_page)
     assert row is not None

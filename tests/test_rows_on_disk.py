@@ -197,5 +197,5 @@ def test_a_loaded_model_travels_after_it_was_asked(loaded: lk.LODEGP) -> None:
 def test_a_report_tells_residuals_of_the_last_rows(on_disk: lk.LODEGP) -> None:
     page = make_report(on_disk)
     assert f"the numbers come from the last {MEASURED - 2 * PIECE}." in page
-    assert "Measurements scatter about the mean as independent noise does." in page
+    assert "The residuals are consistent with independent noise." in page
     assert "no residuals to look at" not in page

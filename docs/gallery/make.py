@@ -1,9 +1,9 @@
-"""The gallery: every script of `examples/` is run, and becomes a page with its story, code, output and figure.
+"""Generate the gallery: run every script of `examples/` and write a page with its story, code, output and figure.
 
     python docs/gallery/make.py [NAME ...] [--data FOLDER]
 
-Pages and figures are part of the project, so that the site shows real records though these are not. A page whose record
-is not there stays as it is.
+Pages and figures are part of the project, so that the site shows fits to real records, which are not. A page is not
+changed if its record is missing.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES, GALLERY = ROOT / "examples", ROOT / "docs" / "gallery"
-#: What follows these words stands below the figure.
-SEE = "What to see: "
+#: The text after this marker is placed below the figure.
+SEE = "What to look for: "
 GROUPS = {
     "The systems of the paper": ("bipendulum", "heating", "three_tank"),
     "Oscillators and masses": (
@@ -38,21 +38,21 @@ GROUPS = {
     "Real records": ("tclab", "lamp", "school"),
 }
 NAMES = tuple(name for names in GROUPS.values() for name in names)
-#: Of the figure on a page, and of the small one in the index.
+#: Resolution of the figure on a page, and width of the small one in the index.
 DPI, SMALL_WIDTH = 120, 360
 COLUMNS = 3
 
 
 @dataclass(frozen=True)
 class Script:
-    """A script of `examples/`, taken apart.
+    """The parts of a script of `examples/`.
 
     Parameters
     ----------
     title, story, see : str
-        The first line of its docstring, what follows, and what to see in its figure.
+        The first line of its docstring, the following paragraphs, and what its figure shows.
     code : str
-        What comes after the docstring.
+        The code after the docstring.
     """
 
     title: str
@@ -67,7 +67,7 @@ def read_script(name: str) -> Script:
     Parameters
     ----------
     name : str
-        Of the file, without its ending.
+        The name of the file, without its extension.
     """
     text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
     tree = ast.parse(text)
@@ -78,17 +78,17 @@ def read_script(name: str) -> Script:
 
 
 def run_script(name: str, folder: Path, data: Path | None = None, dpi: int = DPI) -> str:
-    """Return what a script prints; its figure lies in the folder.
+    """Run a script in a folder, where it saves its figure, and return what it prints.
 
     Parameters
     ----------
     name : str
     folder : Path
-        Where it runs.
+        The working directory.
     data : Path, optional
-        Where real records are; scripts that need none do not ask.
+        The folder of the real records; other scripts ignore it.
     dpi : int
-        Of its figure.
+        Resolution of its figure.
     """
     import matplotlib as mpl
 
@@ -111,20 +111,20 @@ def make_page(name: str, output: str) -> str:
     Parameters
     ----------
     name, output : str
-        The script, and what it printed.
+        The script, and its output.
     """
     script, shown = read_script(name), describe_system(name)
     return (
         f"<!-- made by docs/gallery/make.py from examples/{name}.py -->\n\n# {script.title}\n\n{script.story}\n\n"
         f"{shown}"
         f"![{script.title}](figures/{name}.png)\n\n{SEE}{script.see}\n\n"
-        f"## How it was made\n\n`python examples/{name}.py`:\n\n```python\n{script.code}\n```\n\n"
-        f"It prints:\n\n```text\n{output.rstrip()}\n```\n"
+        f"## Code\n\n`python examples/{name}.py`:\n\n```python\n{script.code}\n```\n\n"
+        f"Output:\n\n```text\n{output.rstrip()}\n```\n"
     )
 
 
 def describe_system(name: str) -> str:
-    """Return the equations of a system of the catalog, and what they imply; nothing for a real record.
+    """Return the equations of a system of the catalog, and what they imply; empty for a real record.
 
     Parameters
     ----------
@@ -136,21 +136,20 @@ def describe_system(name: str) -> str:
     if example is None:
         return ""
     equations = "\n".join(example.system.equations)
-    return f"Its equations, `lk.catalog.{name}()`:\n\n```text\n{equations}\n```\n\n{example.system.explain()}\n\n"
+    return f"The equations, `lk.catalog.{name}()`:\n\n```text\n{equations}\n```\n\n{example.system.explain()}\n\n"
 
 
 def make_index() -> str:
-    """Return the first page: a small figure of each, in groups."""
+    """Return the index page: a small figure of each script, in groups."""
     lines = [
         "<!-- made by docs/gallery/make.py -->",
         "",
         "# Gallery",
         "",
-        "Every system of the catalog, and every real record, fitted by a short script that you can run:",
-        "`examples/NAME.py` in the repository. All pages read alike. Black points are measurements, the blue",
-        "line is the mean with its 95 % band, dashed red is the truth where it is known, and grey is where",
-        "nothing was measured. The suite runs every script, and compares what it prints with what the pages",
-        "say.",
+        "Each page fits a system of the catalog, or a real record, with a short script that you can run:",
+        "`examples/NAME.py` in the repository. Black points are measurements, the blue line is the mean with its",
+        "95 % band, the dashed red line is the truth if it is known, and times without measurements are grey. The",
+        "test suite runs every script and compares its output with the pages.",
         "",
     ]
     for title, names in GROUPS.items():
@@ -170,13 +169,13 @@ def _titles(names: tuple[str, ...]) -> list[str]:
 
 
 def save_pictures(name: str, made: Path) -> None:
-    """Write the figure of a script in few colours, and a small one.
+    """Write the figure of a script with a reduced palette, and a small version of it.
 
     Parameters
     ----------
     name : str
     made : Path
-        The figure as the script has drawn it.
+        The figure that the script saved.
     """
     from PIL import Image
 
@@ -189,18 +188,18 @@ def save_pictures(name: str, made: Path) -> None:
 
 
 def main() -> None:
-    """Run the scripts, and write their pages."""
+    """Run the scripts and write their pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which scripts; all by default")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="scripts to run; all by default")
     default = Path(os.environ.get("LODEKIT_DATA", ROOT.parent / "shared" / "data"))
-    parser.add_argument("--data", type=Path, default=default, help="where real records are")
+    parser.add_argument("--data", type=Path, default=default, help="folder of the real records")
     given = parser.parse_args()
     for name in given.names or NAMES:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 output = run_script(name, Path(folder), given.data.resolve())
             except SystemExit as stop:
-                print(f"{name}: left as it is, {stop}")
+                print(f"{name}: not changed, {stop}")
                 continue
             save_pictures(name, Path(folder, f"{name}.png"))
         (GALLERY / f"{name}.md").write_text(make_page(name, output), encoding="utf-8")

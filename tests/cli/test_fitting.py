@@ -301,7 +301,7 @@ def test_several_files_are_several_records(tmp_path: Path) -> None:
         content["records"], 400
     )
     page = (tmp_path / "fit" / "report.html").read_text(encoding="utf-8")
-    assert "The channels, record run2.csv" in page
+    assert "Channels, record run2.csv" in page
     # A column that tells records apart gives the same fit.
     arguments = ("lag.toml", "all.csv", "--records", "run", "--out", "again", "--json", "--no-figures")
     again = run("fit", *arguments, cwd=tmp_path)

@@ -93,7 +93,7 @@ def test_files_to_start_from_show_how(tmp_path: Path) -> None:
 def test_files_to_start_from_show_where_a_disturbance_stands(tmp_path: Path, equation: str, name: str) -> None:
     text = format_system_file(equation, ["tau", "K"] if "tau" in equation else [])
     shown = f'"{equation} + {name}"'
-    assert f"# Each has to stand in an equation above, where it acts, as {name} does in {shown}" in text.splitlines()
+    assert f"# Each must appear in an equation above, for example {name} in {shown}" in text.splitlines()
     text = text.replace(f'"{equation}"', shown)
     for line in ("# [disturbances]", f'# {name} = "white"'):
         assert line in text.splitlines()
@@ -108,10 +108,10 @@ def test_reports_tell_inputs_from_measurements(folder: Path) -> None:
     assert "known, held between samples" in page
     assert "Input u: known, held between 39 samples, 1 missing sample kept unchanged." in page
     assert "not measured" not in page
-    assert "<h2>The plant</h2>" in page
+    assert "<h2>Input responses</h2>" in page
     for column in ("static gain", "time constants"):
         assert f">{column}</th>" in page
-    assert "y</b> after u went from 0 to 1" in page.replace("\\u003c", "<").replace("\\u003e", ">")
+    assert "y</b> after u steps from 0 to 1" in page.replace("\\u003c", "<").replace("\\u003e", ">")
     assert "magnitude in dB" in page
     assert "lk.LODEGP(system, random_state=0, inputs={&#x27;u&#x27;: &#x27;hold&#x27;})" in page
     assert "a dict or table of y, u" in page
@@ -123,7 +123,7 @@ def test_a_dead_time_beside_a_disturbance_is_written_to_the_end(folder: Path) ->
     fixed = ("--param", "tau,K,T", "--set", "tau=3,K=2,T=0.5", "--restarts", "1")
     done = run("fit", text, "log.csv", *roles, *fixed, "--no-figures", "--out", "late", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "<h2>The plant</h2>" in (folder / "late" / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Input responses</h2>" in (folder / "late" / "report.html").read_text(encoding="utf-8")
     gp = read_model(folder / "late")
     space, found = gp.state_space(), gp.transfer_function("y", "u")
     assert (space.outputs, space.exact.inputs) == (("y",), ("u", "delay(u, T)"))

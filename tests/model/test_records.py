@@ -161,7 +161,7 @@ def test_figures_have_panels_for_every_record(three: lk.LODEGP) -> None:
 def test_a_report_has_sections_for_every_record(three: lk.LODEGP) -> None:
     page = make_report(three, title="Three runs", source="a.csv, b.csv, c.csv")
     for name in RUNS:
-        for heading in ("The channels, record", "Residuals, record", "Do the curves satisfy the equations? Record"):
+        for heading in ("Channels, record", "Residuals, record", "Do the curves satisfy the equations? Record"):
             assert f"{heading} {name}" in page
     assert "fitted to 180 measurements from a.csv, b.csv, c.csv, 3 records, the longest 20 long" in page
 

@@ -83,12 +83,12 @@ def fitted(place: tuple[Any, str]) -> Iterator[Visitor]:
 def test_equations_are_explained_while_they_are_typed(visitor: Visitor) -> None:
     visitor.type("tau*y' + y = K*u")
     visitor.sees("One function of time can be chosen freely: either y or u.")
-    visitor.sees("Taken for parameters: tau, K.")
+    visitor.sees("Recognised as parameters: tau, K.")
     expect(visitor.page.locator(".lk-equations math")).to_have_count(1)
     visitor.type("x'' + 4*x = 0")
     visitor.sees("undamped oscillation")
     plane = visitor.page.locator("svg.plane")
-    expect(plane).to_have_attribute("aria-label", re.compile("modes that nothing can influence at 0 - 2i"))
+    expect(plane).to_have_attribute("aria-label", re.compile("uncontrollable modes at 0 - 2i"))
 
 
 def test_what_does_not_parse_is_shown_with_a_caret_and_stays_in_the_editor(visitor: Visitor) -> None:
@@ -119,7 +119,7 @@ def test_stepped_columns_are_proposed_as_inputs_and_can_be_changed(visitor: Visi
     visitor.sees("takes two values only")
     visitor.sees("known input, held")
     visitor.choose("Role of u", "measured")
-    visitor.sees("as you say")
+    visitor.sees("chosen by you")
     expect(visitor.page.locator('[aria-label^="The record"]').first).to_have_attribute(
         "aria-label", re.compile("u – measured")
     )
@@ -144,12 +144,12 @@ def test_of_several_records_each_can_be_shown(visitor: Visitor) -> None:
     visitor.type("x' = v")
     rows = "\n".join(f"{run},{k / 4},{run + k * 7 % 13}" for run in (1, 2) for k in range(30))
     visitor.drop("runs.csv", f"run,t,x\n{rows}\n".encode())
-    visitor.sees("Which of the 2 records is shown")
+    visitor.sees("Record to show (all 2 are fitted together)")
     expect(visitor.page.locator("svg.lk-curves")).to_have_attribute(
         "aria-label", re.compile("over the measurements, at")
     )
-    visitor.sees("A validation needs a file with one record.")
-    visitor.choose("Which of the 2 records", "2")
+    visitor.sees("Validation needs a file with one record.")
+    visitor.choose("Record to show", "2")
     expect(visitor.page.locator("svg.lk-curves")).to_have_attribute("aria-label", re.compile("of record 2"))
 
 
@@ -182,7 +182,7 @@ def test_numbers_on_the_page_are_those_of_the_library(fitted: Visitor, tmp_path:
 
 
 def test_a_fit_shows_verdict_certificate_and_validation(fitted: Visitor) -> None:
-    for text in ("residuals independent", "strict", "Do the curves satisfy the equations? Yes", "free run, fit"):
+    for text in ("residuals independent", "strict", "Do the curves satisfy the equations? Yes", "fit of the free run"):
         fitted.sees(text)
     assert [line[0][0] for line in fitted.table("Validation")] == ["f1", "f2"]
     words = fitted.page.locator('[aria-label^="Mean, 95 % band"]')
@@ -202,8 +202,8 @@ def test_a_slider_moves_the_curve(fitted: Visitor) -> None:
 
 
 def test_what_a_process_without_equations_does_is_told_on_request(fitted: Visitor) -> None:
-    text = "Without the equations, a Gaussian process on each channel leaves over up to"
-    fitted.click("What if the equations were not known?", until=text)
+    text = "Without the equations, the curves of a Gaussian process on each channel have residuals"
+    fitted.click("Compare with a fit without the equations", until=text)
 
 
 def test_a_reload_finds_everything_again(fitted: Visitor) -> None:
@@ -224,7 +224,7 @@ def test_a_session_file_reopens_everything_elsewhere(fitted: Visitor, newcomer: 
     newcomer.sees("Do the curves satisfy the equations?")
     assert newcomer.table("Parameters of the fit") == before
     newcomer.drop("odd.studio", json.dumps({"kind": "odd"}).encode(), "Reopen a session")
-    newcomer.sees("expected a session that the studio has saved")
+    newcomer.sees("expected a session saved by the studio")
     assert newcomer.table("Parameters of the fit") == before
 
 
@@ -292,12 +292,12 @@ def test_two_people_do_not_see_each_other(fitted: Visitor, newcomer: Visitor) ->
     stranger = newcomer.page.url.replace("session=", "session=x")
     newcomer.page.goto(stranger)
     newcomer.page.wait_for_selector("textarea")
-    newcomer.sees("Type equations, or take an example")
+    newcomer.sees("Type equations, or choose an example")
 
 
 def test_a_cancelled_fit_leaves_everything_as_it_was(visitor: Visitor) -> None:
     visitor.take_example("quarter car")
-    visitor.simulate(How_many_times="200")
+    visitor.simulate(Number_of_times="200")
     visitor.click("Fit from here")
     visitor.page.get_by_role("button", name="Cancel").click()
     visitor.sees("Cancelled.")

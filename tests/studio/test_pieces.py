@@ -260,12 +260,12 @@ def test_a_session_that_could_not_be_opened_again_is_not_saved(tmp_path: Path, m
         assert desk.save_error == ""
         assert unpack_session(pack_session(desk.session, tmp_path), tmp_path) == desk.session
     (tmp_path / "log.csv").write_bytes(np.random.default_rng(0).bytes(300_000))
-    assert "expected a session of at most 0.1 MB, got 0.3 MB; take fits out" in desk.save_error
+    assert "expected a session of at most 0.1 MB, got 0.3 MB; remove fits" in desk.save_error
     with pytest.raises(LodekitError, match=r"at most 0.1 MB, got 0.3 MB"):
         unpack_session(pack_session(desk.session, tmp_path), tmp_path)
     monkeypatch.setattr("lodekit.support.files._MIN_EXPANDED_BYTES", 1000)
     (tmp_path / "log.csv").write_bytes(bytes(1_000_000))
-    assert "its data repeat too much" in desk.save_error
+    assert "its data are too repetitive" in desk.save_error
 
 
 def test_curves_follow_the_sliders(desk: SessionController) -> None:

@@ -30,7 +30,7 @@ def test_a_companion_says_in_words_what_goes_wrong_and_is_ended_where_it_takes_t
         assert companion.pid is None
     finally:
         companion.close()
-    with pytest.raises(LodekitError, match="about to end"):
+    with pytest.raises(LodekitError, match="shutting down"):
         companion.call("list_samples")
 
 

@@ -224,7 +224,7 @@ def test_every_suggestion_in_a_new_file_works(tmp_path: Path) -> None:
 def test_a_new_file_never_suggests_to_rename_a_channel_to_itself() -> None:
     text = format_system_file("tau*T' + T = K*u", ["tau", "K"])
     assert "T for T" not in text
-    assert "replace T throughout this file" in text
+    assert "replace T in this file" in text
 
 
 def test_a_new_file_keeps_the_order_of_channels_and_needs_no_parameters(tmp_path: Path) -> None:

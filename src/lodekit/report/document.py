@@ -34,21 +34,21 @@ from lodekit.system.display import equations_to_mathml, format_analysis
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate
 from lodekit.version import __version__
 
-#: So many records have curves and residuals of their own in a report.
+#: The largest number of records with their own curves and residuals in a report.
 MAX_SHOWN_RECORDS = 12
 
 
 def add_reproduction_section(page: HtmlPage, context: ReportContext, command: str) -> None:
-    """Add what it takes to get the same report again."""
-    page.add_section("How to get this again")
+    """Add the command and the code that reproduce the report."""
+    page.add_section("How to reproduce this report")
     if command:
         page.add_paragraph("On the command line:")
         page.add_code(command)
     page.add_paragraph("In Python:")
     page.add_code(generate_python(context.gp, context.source))
     seed = context.fit.settings.random_state
-    seeded = f"random seed {seed}" if seed is not None else "no random seed: each run draws its own starts"
-    page.add_paragraph(f"Made by lodekit {__version__}, {seeded}.", "note")
+    seeded = f"random seed {seed}" if seed is not None else "no random seed: starting points differ between runs"
+    page.add_paragraph(f"Created by lodekit {__version__}, {seeded}.", "note")
 
 
 def generate_python(gp: LODEGP, source: str = "") -> str:
@@ -76,7 +76,7 @@ def generate_python(gp: LODEGP, source: str = "") -> str:
     if kept.has_only_statistics:
         lines.append(f"gp = {model}.fit({_to_python_literal(source or 'data.parquet')})")
     elif len(gp.records_) > 1:
-        lines.append(f"# one file, DataFrame, or (t, Y) for each record, with some of {', '.join(kept.names)}")
+        lines.append(f"# one file, DataFrame, or (t, Y) for each record, containing some of {', '.join(kept.names)}")
         names = gp.records_ if len(gp.records_) <= 12 else (*gp.records_[:12], "...")
         lines.append(f"gp = {model}.fit({_to_python_literal(list(names))})")
     else:
@@ -116,7 +116,7 @@ def make_report(
     gp : LODEGP
         Fitted.
     title : str
-        Of the page; by default that of `label`, or one that names the data file.
+        Title of the page; by default that of `label`, or one with the name of the data file.
     units : dict of str to str, optional
         Units of channels, parameters and the time ``t``, by name; those of `label` by default.
     source : str
@@ -124,11 +124,11 @@ def make_report(
     command : str
         The shell command that made the report.
     notes : iterable of str
-        What is worth knowing about the data, in sentences.
+        Remarks on the data, in sentences.
     truth : dict, optional
-        True values of parameters (numbers) and true channels (functions of an array of times), where they are known.
+        True values of parameters (numbers) and true channels (functions of an array of times), if they are known.
     span : (float, float), optional
-        From when to when the curves are drawn; by default 10 % beyond the data on each side.
+        Start and end of the curves; by default 10 % beyond the data on each side.
 
     Returns
     -------
@@ -160,10 +160,10 @@ def make_report(
         ]
     if len(names) > MAX_SHOWN_RECORDS:
         page.add_paragraph(
-            f"Of {len(names)} records the first {MAX_SHOWN_RECORDS} are shown below; the fit used all.", "note"
+            f"The first {MAX_SHOWN_RECORDS} of {len(names)} records are shown below; the fit used all of them.", "note"
         )
     for part in parts:
-        page.add_section(part.heading("The channels"))
+        page.add_section(part.heading("Channels"))
         page.add_plot(*channels_figure(part), channels_caption(part))
         _add_certificate(page, part)
         add_residuals_section(page, part)
@@ -172,7 +172,7 @@ def make_report(
 
 
 def _lead_sentence(context: ReportContext) -> str:
-    """Return what was fitted to what, in one sentence."""
+    """Return a summary of system and data in one sentence."""
     system, kept = context.gp.system, context.fit.measurements
     channels = f" ({', '.join(system.plain_channels)})" if len(system.plain_channels) <= 8 else ""
     parts = [
@@ -191,7 +191,7 @@ def _lead_sentence(context: ReportContext) -> str:
 
 
 def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
-    """Add what users should know before they believe anything."""
+    """Add the warnings, or that there are none."""
     messages = [as_sentence(text) for text in context.gp.warnings_]
     if len(messages) == 1:
         page.add_paragraph(messages[0], "warning")
@@ -207,14 +207,14 @@ def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
 
 def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Iterable[str]) -> None:
     """Add the estimates in words."""
-    page.add_section("In words")
+    page.add_section("Results in words")
     estimates = context.gp.parameters_
     lines = [_parameter_sentence(context, name, estimate) for name, estimate in estimates.items()]
-    lines = lines or ["The equations hold no unknown parameters."]
+    lines = lines or ["The equations contain no unknown parameters."]
     shares = context.fit.diagnosis.explained_variance
     listed = [f"{format_percent(share)} of {name}" for name, share in shares.items()]
     least = "at least " if len(context.gp.records_) > 1 else ""
-    explained = [f"Of the variance of the data the curves explain {least}{join_list(listed)}."] if listed else []
+    explained = [f"Variance of the data explained by the curves: {least}{join_list(listed)}."] if listed else []
     page.add_list([*lines, _noise_sentence(context), *explained])
     roles = dict.fromkeys(context.gp.disturbances_, "Disturbance")
     inputs = [f"{roles.get(text.partition(':')[0], 'Input')} {text}" for text in context.fit.input_notes]
@@ -225,18 +225,18 @@ def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Itera
 
 
 def _parameter_sentence(context: ReportContext, name: str, estimate: Estimate) -> str:
-    """Return what is known of a parameter, in one sentence."""
+    """Return the estimate of a parameter in one sentence."""
     unit, value = context.unit_suffix(name), f"{estimate.value:.5g}{context.unit_suffix(name)}"
     if estimate.note == "fixed":
         return f"{name} was fixed at {value}."
     if estimate.note == "at its bound":
-        return f"{name} is at its bound: the search ended at {value}, as far as it may go, and there is no interval."
+        return f"{name} is at its bound: the search ended at {value}, and there is no interval."
     if estimate.note.endswith("would do as well"):
         return f"{name} is {value}, but {estimate.note}."
     if not estimate.identified and estimate.note != NOT_IDENTIFIED_MESSAGE:
         return f"{name} is {estimate.note}: the search ended at {value}."
     if not estimate.identified:
-        return f"{name} is {estimate.note}: the search ended at {value}, and many other values would do as well."
+        return f"{name} is {estimate.note}: the search ended at {value}, and many other values fit equally well."
     low, high = estimate.interval
     value = format_uncertain(estimate.value, estimate.std_error)
     edges = " to ".join(format_number(edge, estimate.std_error, 1) for edge in (low, high))
@@ -244,10 +244,10 @@ def _parameter_sentence(context: ReportContext, name: str, estimate: Estimate) -
 
 
 def _noise_sentence(context: ReportContext) -> str:
-    """Return what is known of the noise, in one sentence."""
+    """Return the noise level in one sentence."""
     noise = context.gp.noise_
     if not noise:
-        return "The noise was given, not learned."
+        return "The noise was given, not estimated."
     if context.fit.settings.noise == "shared":
         unit = _shared_unit(context)
         where = "" if unit or len(context.series) == 1 else ", in the unit of each channel"
@@ -257,34 +257,34 @@ def _noise_sentence(context: ReportContext) -> str:
 
 
 def _shared_unit(context: ReportContext) -> str:
-    """Return the unit of everything that was measured, or nothing where units differ."""
+    """Return the common unit of all measurements; empty if units differ."""
     found = {context.unit_suffix(name) for name in context.series}
     return found.pop() if len(found) == 1 else ""
 
 
 def _add_equations(page: HtmlPage, context: ReportContext) -> None:
-    """Add the equations, and what they imply."""
+    """Add the equations and what they imply."""
     system = context.gp.system
-    page.add_section("The equations")
+    page.add_section("Equations")
     numbered = enumerate(equations_to_mathml(system), 1)
     rows = "".join(f'<div><span class="number">{number}</span>{text}</div>' for number, text in numbered)
     page.add_html(f'<div class="equations">{rows}</div>')
     blue = "Blue: parameters. Black: channels, functions of time. " if system.parameters else ""
-    page.add_paragraph(f"{blue}A prime is a derivative in time.", "note")
+    page.add_paragraph(f"{blue}A prime denotes a time derivative.", "note")
     for note in system.notes:
         page.add_paragraph(note, "note")
     page.add_section("What the equations imply")
     reduced = context.fit.setup.reduced_system
     if reduced is not system:
         given = [*context.fit.measurements.inputs, *context.gp.disturbances_]
-        page.add_paragraph(f"Given {join_list(given)}, of what responds:")
+        page.add_paragraph(f"With {join_list(given)} given, the remaining channels have the following properties:")
     page.add_list([*reduced.explain().splitlines(), *_modes_at_estimate(context)])
     text = format_analysis(system, omitted=("Equations", "What this means", "Notes"))
-    page.add_details("The algebra in full", f"<pre>{escape(text)}</pre>")
+    page.add_details("Details of the algebra", f"<pre>{escape(text)}</pre>")
 
 
 def _modes_at_estimate(context: ReportContext) -> list[str]:
-    """Return what modes with parameters inside look like at the estimate."""
+    """Return the modes whose exponents depend on parameters, at the estimate."""
     system = context.fit.setup.reduced_system
     values = {name: float(f"{found.value:.6g}") for name, found in context.gp.parameters_.items()}
     try:
@@ -297,8 +297,8 @@ def _modes_at_estimate(context: ReportContext) -> list[str]:
 
 
 def _add_estimate_tables(page: HtmlPage, context: ReportContext) -> None:
-    """Add everything that was learned, as tables."""
-    page.add_section("The fit")
+    """Add all estimates as tables."""
+    page.add_section("Estimates")
     if context.gp.parameters_:
         _add_parameter_table(page, context)
     rows = [
@@ -316,7 +316,7 @@ def _add_estimate_tables(page: HtmlPage, context: ReportContext) -> None:
 
 
 def _add_parameter_table(page: HtmlPage, context: ReportContext) -> None:
-    """Add a table of the parameters, beside their true values where these are known."""
+    """Add a table of the parameters, with true values if these are known."""
     known = {name: value for name, value in context.truth.items() if not callable(value)}
     head = ["parameter", "estimate", "std error", "95 % interval", "unit", *["truth"] * bool(known), "note"]
     rows = []
@@ -325,7 +325,7 @@ def _add_parameter_table(page: HtmlPage, context: ReportContext) -> None:
         low, high = found.interval
         true = [f"{float(known[name]):.6g}" if name in known else ""] if known else []
         shown = significant_digits(found.value, found.std_error, 5)
-        # Where there is little room, an interval takes two lines, and a short note no column of its own.
+        # On narrow screens an interval takes two lines; a short note replaces the interval.
         row = [f"{found.value:.{shown}g}", f"{found.std_error:.3g}", f"{low:.{shown}g} to\u00a0{high:.{shown}g}"]
         is_short = len(found.note) <= 12
         row = row if learned else [row[0], "–", (found.note if is_short else "") or "–"]
@@ -340,7 +340,7 @@ def _add_parameter_table(page: HtmlPage, context: ReportContext) -> None:
 
 
 def _unit_of_hyperparameter(context: ReportContext, hyperparameter: str) -> str:
-    """Return the unit of a lengthscale or a deviation by its name; empty where none is known."""
+    """Return the unit of a lengthscale or a deviation by its name; empty if none is known."""
     kind, _, name = hyperparameter.partition(" of ")
     if kind == "deviation" and context.fit.prior.disturbances.get(name) == WHITE_NOISE:
         fit = context.fit
@@ -349,15 +349,15 @@ def _unit_of_hyperparameter(context: ReportContext, hyperparameter: str) -> str:
 
 
 def _add_certificate(page: HtmlPage, context: ReportContext) -> None:
-    """Add the proof that all solutions satisfy the equations, and what was measured on the curves of this page."""
+    """Add the proof that all curves satisfy the equations, and the measured residuals of the plotted curves."""
     page.add_section(context.heading("Do the curves satisfy the equations?"))
     try:
         found = context.gp.certificate(context.curve_times)
     except AlgebraError as problem:
-        page.add_paragraph(f"The algebra could not check itself: {problem}.", "warning")
+        page.add_paragraph(f"The algebra could not be verified: {problem}.", "warning")
         return
     page.add_paragraph(
-        "Proved, by exact algebra: every curve of this model is a solution, and every solution is one of its curves."
+        "Proved by exact algebra: every curve of this model is a solution, and every solution is one of its curves."
     )
     if found.sense:
         page.add_paragraph(as_sentence(found.sense), "note")
@@ -367,36 +367,36 @@ def _add_certificate(page: HtmlPage, context: ReportContext) -> None:
     if found.identities:
         listed = "".join(f"<li>{escape(line)}</li>" for line in found.identities)
         words = (
-            "A is the operator matrix, B holds the free columns and C the modes; each line was checked by exact "
-            "multiplication."
+            "A is the operator matrix, B contains the columns of the free functions and C those of the modes; each "
+            "line was checked by exact multiplication."
         )
-        page.add_details("What was proved", f"<ul>{listed}</ul><p>{words}</p>")
+        page.add_details("Proved identities", f"<ul>{listed}</ul><p>{words}</p>")
 
 
 def _add_equation_residuals(
     page: HtmlPage, context: ReportContext, certificate: Certificate, equations: Sequence[str]
 ) -> None:
-    """Add what the curves leave of equations."""
+    """Add the residuals of the equations for the plotted curves."""
     subjects = "the mean" if certificate.samples is None else f"the mean and {format_count(certificate.size, 'sample')}"
     subjects += " (each at the parameters drawn with it)" if certificate.own else ""
     text = (
-        f"at the {len(certificate.mean.times)} times of the plot, {subjects} leave over at most "
-        f"{certificate.residual:.1g} of the size of the terms of an equation. The measurement itself can be wrong by "
-        f"{certificate.uncertainty:.1g}: it differentiates the plotted curves by polynomials, and knows nothing of the "
-        "model."
+        f"at the {len(certificate.mean.times)} times of the plot, the residuals of {subjects} are at most "
+        f"{certificate.residual:.1g} of the size of the terms of an equation. The uncertainty of this number is "
+        f"{certificate.uncertainty:.1g}: it is computed from polynomials through the plotted curves, independently of "
+        "the model."
     )
     if certificate.is_strict:
-        page.add_paragraph(f"Yes. Measured, in floating-point numbers: {text}", "good")
-        page.add_paragraph("That the equations describe what was measured is another question; see Residuals.", "note")
+        page.add_paragraph(f"Yes. Measured in floating-point arithmetic: {text}", "good")
+        page.add_paragraph("Whether the equations describe the data is a separate question; see Residuals.", "note")
         if context.fit.diagnosis.failed:
             page.add_paragraph("Here they do not, or the search failed: see the top of this page.", "warning")
     else:
         page.add_paragraph(
-            f"Not to rounding: {text} Terms may grow so large beside their sum that floats lose it; look at the "
-            "units and the plotted range.",
+            f"Not to rounding accuracy: {text} If terms are much larger than their sum, floating-point numbers lose "
+            "its digits; check the units and the plotted range.",
             "warning",
         )
     numbers = range(1, len(equations) + 1)
     columns = zip(numbers, equations, certificate.mean.max_residuals, certificate.mean.max_errors, strict=True)
     rows = [[str(number), equation, f"{left:.1e}", f"{apart:.1e}"] for number, equation, left, apart in columns]
-    page.add_table(["", "equation", "measured, relative", "uncertain by"], rows, text_columns=(1,))
+    page.add_table(["", "equation", "relative residual", "uncertainty"], rows, text_columns=(1,))

@@ -23,7 +23,7 @@ from lodekit.support.text import significant_digits
 TruthByName = Mapping[str, float | Callable[[Array], Array]]
 #: More points than this only make a plot slow.
 MAX_PLOT_POINTS = 5000
-# Okabe and Ito's colours, which everyone can tell apart.
+# Okabe and Ito's colours, which colour-blind readers can distinguish.
 PLOTLY_DATA_COLOR, PLOTLY_MEAN_COLOR, PLOTLY_TRUTH_COLOR = "#4a4a4a", "#0072b2", "#d55e00"
 PLOTLY_BAND_COLOR = "rgba(0,114,178,0.2)"
 
@@ -59,24 +59,24 @@ class ReportContext:
         return f"{text} Record {self.record}" if text.endswith("?") else f"{text}, record {self.record}"
 
     def unit_suffix(self, name: str) -> str:
-        """Return the unit of a channel, a parameter or ``t`` with a space before it; empty where none is known."""
+        """Return the unit of a channel, a parameter or ``t`` with a space before it; empty if none is known."""
         found = observable_unit(self.units, name).strip()
         return f" {found}" if found else ""
 
     @cached_property
     def series(self) -> dict[str, TimeSeries]:
-        """The measurements by observable, or averages where only sums were kept."""
+        """The measurements by observable, or averages if only sums were kept."""
         return {item.observable: item for part in self.fit.record_fits for item in part.measurements.plotted_series}
 
     @property
     def observables(self) -> list[str]:
-        """The channels, and whatever else was measured."""
+        """The channels, and all other measured observables."""
         channels = self.fit.setup.channels
         return [*channels, *(name for name in self.series if name not in channels)]
 
     @property
     def n_time_digits(self) -> int:
-        """How many digits tell the times of a plot apart: ten where the time is that of Unix."""
+        """The number of digits that distinguish the times of a plot: ten for Unix times."""
         return significant_digits(max(map(abs, self.span)), (self.span[1] - self.span[0]) / 100, 6)
 
     @cached_property
@@ -106,7 +106,7 @@ class ReportContext:
 
 
 def check_span(span: Sequence[float] | None, default_span: tuple[float, float]) -> tuple[float, float]:
-    """Return from when to when curves are drawn; raise where these are not two finite, ascending numbers."""
+    """Return the start and end of the curves; raise if these are not two finite, ascending numbers."""
     if span is None:
         return default_span
     try:
@@ -119,7 +119,7 @@ def check_span(span: Sequence[float] | None, default_span: tuple[float, float]) 
 
 
 def check_truth(truth: TruthByName | None) -> TruthByName:
-    """Return true values and functions by name; raise where they are something else."""
+    """Return true values and functions by name; raise if they have another type."""
     known = {} if truth is None else truth
     if not isinstance(known, Mapping) or not all(callable(each) or isinstance(each, Real) for each in known.values()):
         raise LodekitError(
@@ -137,7 +137,7 @@ def round_values(values: Array, significant_digits: int = 10) -> list[float]:
 
 
 def thinned_indices(count: int) -> IndexArray:
-    """Return which of `count` points are drawn: all, or `MAX_PLOT_POINTS` of them, evenly chosen."""
+    """Return which of `count` points are drawn: all, or `MAX_PLOT_POINTS` of them, evenly spaced."""
     return np.arange(count) if count <= MAX_PLOT_POINTS else np.linspace(0, count - 1, MAX_PLOT_POINTS).astype(np.intp)
 
 

@@ -41,14 +41,14 @@ def add_input_responses(page: HtmlPage, context: ReportContext, max_responses: i
     entries = list(dict.fromkeys(space.exact.channels))
     outputs = [name for name in space.outputs if name in fit.measurements.names] or list(space.outputs)
     pairs = [(output, entry) for output in outputs for entry in entries][:max_responses]
-    page.add_section("The plant")
+    page.add_section("Input responses")
     head = ["response", "static gain", "time constants", "dead time", "poles", "zeros"]
     rows = [_response_table_row(context, space, *pair) for pair in pairs]
     page.add_table(head, rows, text_columns=range(1, len(head)))
     if len(outputs) * len(entries) > max_responses:
         page.add_paragraph(f"The first {max_responses} of {len(outputs) * len(entries)} responses are shown.", "note")
     if fit.prior.kernels:
-        page.add_paragraph("What free functions add to the channels is not in these responses.", "note")
+        page.add_paragraph("These responses do not include the contribution of free functions.", "note")
     _add_step_responses(page, context, space, pairs)
     _add_bode_plots(page, context, space, pairs)
 
@@ -59,15 +59,15 @@ def _unit_ratio(context: ReportContext, output: str, input_name: str) -> str:
 
 
 def _response_table_row(context: ReportContext, space: FittedStateSpace, output: str, input_name: str) -> list[str]:
-    """Return gain, time constants, dead time, complex poles and zeros of one response; empty where there is none."""
+    """Return gain, time constants, dead time, complex poles and zeros of one response; empty if there is none."""
     title, unit = f"{input_name} → {output}", context.unit_suffix("t").strip()
     ratio, rate = _unit_ratio(context, output, input_name), f"1/{unit}" if unit else ""
     try:
         found = space.transfer_function(output, input_name)
     except LodekitError:
-        # Several dead times make no ratio of polynomials.
+        # With several dead times there is no rational transfer function.
         return [title, _format_estimates([space.gain(output, input_name)], ratio), "", "", "", ""]
-    # Real poles are told by their time constants.
+    # Real poles are shown as time constants.
     poles = [pole for pole in found.poles if complex(pole.value).imag]
     late = [found.delay] if found.delay.value else []
     parts = ([found.gain], ratio), (found.time_constants, unit), (late, unit), (poles, rate), (found.zeros, rate)
@@ -96,7 +96,7 @@ def _response_panel(
     """Return the panel of a response with its 95 % band; the limits are those of the band by default."""
     low, high = values - band, values + band
     y = round_values(values)
-    curve = line_trace("learned", list(x), y, PLOTLY_MEAN_COLOR, f"{hover}<extra></extra>", errors=band)
+    curve = line_trace("estimate", list(x), y, PLOTLY_MEAN_COLOR, f"{hover}<extra></extra>", errors=band)
     return PlotlyPanel(
         title, [band_trace(x, low, high), curve], limits or (float(low.min()), float(high.max())), **options
     )
@@ -112,14 +112,14 @@ def _add_step_responses(
         try:
             values, errors = space.step_response(output, entry, times)
         except LodekitError:
-            # What follows the slope of an input jumps to infinity at a step.
+            # An output that depends on the derivative of an input has no step response.
             continue
         band = NORMAL_QUANTILE_95 * errors
         unit, at = context.unit_suffix(output), context.unit_suffix("t")
         hover = f"{escape_plotly(output)} = %{{y:.4~g}}{escape_plotly(unit)} ± %{{customdata:.2~g}}"
         hover += f"<br>%{{x:.4~g}}{escape_plotly(at)} after the step"
         title = f"<b>{escape_plotly(output)}</b>{' in' + escape_plotly(unit) if unit else ''}"
-        title += f" after {escape_plotly(entry)} went from 0 to 1{escape_plotly(context.unit_suffix(entry))}"
+        title += f" after {escape_plotly(entry)} steps from 0 to 1{escape_plotly(context.unit_suffix(entry))}"
         limits = min(0.0, float((values - band).min())), max(0.0, float((values + band).max()))
         panels.append(_response_panel(title, x, values, band, hover, limits))
     if panels:
@@ -161,7 +161,7 @@ def _add_bode_plots(
     first, last = float(omega[0]), float(omega[-1])
     shaded = [pair for pair in ((first, min(low, last)), (max(high, first), last)) if pair[0] < pair[1]]
     caption = "Frequency responses with 95 % bands."
-    caption += " Grey: slower than the record is long, or faster than two rows show." if shaded else ""
+    caption += " Grey: periods longer than the record, or shorter than two sampling intervals." if shaded else ""
     options: dict[str, Any] = {"time_label": label, "span": (first, last), "shaded": shaded, "log_scale": True}
     page.add_plot(*stack_panels(panels, height=130, **options), caption)
 

@@ -48,21 +48,21 @@ def channels_figure(context: ReportContext) -> tuple[list[dict[str, Any]], dict[
 def channels_caption(context: ReportContext) -> str:
     """Return the caption of the plot of every observable."""
     caption = (
-        "The mean of all curves that fit, and the band in which 95 % of them lie, without noise; all that was learned "
-        "counts as uncertain."
+        "Posterior mean and 95 % band, without measurement noise; the band includes the uncertainty of all estimated "
+        "quantities."
     )
     if max(context.fit.diagnosis.widening.values(), default=1.0) > 1:
-        caption += " Correlated residuals widen the intervals of parameters, not this band, which is too narrow then."
+        caption += " Residuals are correlated, so the band also includes model error and wider parameter uncertainty."
     start, stop = context.fit.measurements.window
     if context.span[0] < start or context.span[1] > stop:
         before = "before the first and " if context.span[0] < start else ""
         caption += f" Grey: {before}after the last measurement"
-        caption += ", inputs as they were then." if context.fit.measurements.inputs else "."
+        caption += ", with inputs held constant." if context.fit.measurements.inputs else "."
     if context.fit.measurements.sufficient_statistics is not None:
-        caption += " Points are averages of neighbouring measurements, which were summed and not kept."
+        caption += " Points are averages of neighbouring measurements, because only sums were kept."
     elif any(len(item.times) > MAX_PLOT_POINTS for item in context.series.values()):
-        caption += f" Of each channel {MAX_PLOT_POINTS} points are shown, evenly chosen; the fit used all."
-    return f"{caption} Drag to zoom, double-click to go back."
+        caption += f" Each channel shows {MAX_PLOT_POINTS} evenly spaced points; the fit used all of them."
+    return f"{caption} Drag to zoom, double-click to reset."
 
 
 def _channel_panel(context: ReportContext, name: str, mean: Array, band: Array) -> PlotlyPanel:
@@ -83,7 +83,7 @@ def _channel_panel(context: ReportContext, name: str, mean: Array, band: Array) 
         except (TypeError, ValueError) as problem:
             raise LodekitError(f"expected the truth of {name} as a function of an array of times: {problem}") from None
         y = [value if math.isfinite(value) else None for value in round_values(values)]
-        hover = f"{label} in truth: %{{y:.6~g}}{unit}{at}"
+        hover = f"{label}, truth: %{{y:.6~g}}{unit}{at}"
         traces.append(line_trace("truth", times, y, PLOTLY_TRUTH_COLOR, hover, width=1.5, dash="dash"))
     hover = f"{label} = %{{y:.6~g}}{unit}, 95 % within ± %{{customdata:.2~g}}{at}"
     traces.append(line_trace("mean", times, round_values(mean), PLOTLY_MEAN_COLOR, hover, errors=band))
@@ -93,7 +93,7 @@ def _channel_panel(context: ReportContext, name: str, mean: Array, band: Array) 
 
 
 def _input_panel(context: ReportContext, name: str, signal: InputSignal) -> PlotlyPanel:
-    """Return the panel of a known input, from its samples, thinned where there are many."""
+    """Return the panel of a known input, from its samples, thinned if there are many."""
     label, unit = escape_plotly(name), escape_plotly(context.unit_suffix(name))
     inside = signal.times[(signal.times > context.span[0]) & (signal.times < context.span[1])]
     times = np.concatenate([[context.span[0]], inside[thinned_indices(len(inside))], [context.span[1]]])
@@ -102,13 +102,13 @@ def _input_panel(context: ReportContext, name: str, signal: InputSignal) -> Plot
     shape = "hv" if signal.kind == "hold" else "linear"
     x, y = round_values(times, 12), round_values(values)
     trace = line_trace("known", x, y, PLOTLY_TRUTH_COLOR, hover, shape=shape)
-    kind = "held between samples" if signal.kind == "hold" else "straight between samples"
+    kind = "held between samples" if signal.kind == "hold" else "linear between samples"
     title = f'<b>{label}</b>{" in" + unit if unit else ""} <span style="color:#5a6b7b">– known, {kind}</span>'
     return PlotlyPanel(title, [trace], (float(values.min()), float(values.max())))
 
 
 def _measurement_trace(context: ReportContext, item: TimeSeries) -> dict[str, Any]:
-    """Return the measurements of an observable as a trace, thinned where there are many."""
+    """Return the measurements of an observable as a trace, thinned if there are many."""
     chosen = thinned_indices(len(item.times))
     unit = escape_plotly(context.unit_suffix(item.observable))
     name = "averages" if context.fit.measurements.sufficient_statistics is not None else "measurements"
@@ -118,7 +118,7 @@ def _measurement_trace(context: ReportContext, item: TimeSeries) -> dict[str, An
 
 
 def _visible_limits(context: ReportContext, name: str, low: Array, high: Array) -> tuple[float, float]:
-    """Return the smallest and largest value to be seen: what grows outside the window must not flatten the rest."""
+    """Return the limits of the vertical axis: curves that grow outside the window must not flatten the rest."""
     start, stop = context.fit.measurements.window
     inside = (context.curve_times >= start) & (context.curve_times <= stop)
     values = [low[inside], high[inside]] if inside.any() else [low, high]
@@ -133,14 +133,14 @@ RESIDUAL_TABLE_HEADINGS = [
     "",
     "points",
     "RMS / noise",
-    "correlation of neighbours",
+    "lag-1 autocorrelation",
     "Ljung-Box p",
-    "periodogram / its band",
+    "periodogram / band",
     "variance explained",
 ]
 
 
-#: Of each observable: the check, and the times and standardized values of the residuals that are drawn.
+#: For each observable: the check, and the times and standardized values of the residuals that are drawn.
 Residuals = list[tuple[ResidualCheck, Array, Array]]
 
 
@@ -162,16 +162,16 @@ def _standardized_residuals(context: ReportContext) -> Residuals:
 
 
 def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
-    """Add a table and a plot of residuals in units of the noise, and what they say about the intervals."""
+    """Add a table and a plot of residuals in units of the noise, and the warnings that follow from them."""
     page.add_section(context.heading("Residuals"))
     fit, residuals = context.fit, _standardized_residuals(context)
-    # Rows on disk are not drawn, but the last of them were looked at.
+    # Rows on disk are not drawn, but the last of them were checked.
     is_summed = fit.measurements.sufficient_statistics is not None
     looked_at = [check for check in fit.diagnosis.checks if check.looked]
     checks = looked_at if is_summed else [check for check, _, _ in residuals]
     if not checks:
-        reason = "The measurements were summed and not kept" if is_summed else "The measurements have no noise"
-        page.add_paragraph(f"{reason}, so there are no residuals to look at.")
+        reason = "Only sums over the measurements were kept" if is_summed else "The measurements have no noise"
+        page.add_paragraph(f"{reason}, so there are no residuals.")
         return
     doubts = residual_warnings(
         checks,
@@ -182,11 +182,11 @@ def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
     if doubts:
         page.add_list([as_sentence(text) for text in doubts], "warning")
     elif max(check.count for check in checks) < MIN_RESIDUALS:
-        page.add_paragraph("There are too few measurements to tell whether they scatter as independent noise does.")
+        page.add_paragraph("There are too few measurements to test whether the residuals are independent noise.")
     else:
-        page.add_paragraph("Measurements scatter about the mean as independent noise does.", "good")
+        page.add_paragraph("The residuals are consistent with independent noise.", "good")
     page.add_table(
-        [*RESIDUAL_TABLE_HEADINGS, *(f"with {name}" for name in fit.measurements.inputs)],
+        [*RESIDUAL_TABLE_HEADINGS, *(f"correlation with {name}" for name in fit.measurements.inputs)],
         [_residual_table_row(check, fit) for check in checks],
     )
     if residuals:
@@ -202,13 +202,13 @@ def _add_scatter(page: HtmlPage, context: ReportContext, residuals: Residuals) -
     """Add a plot of residuals over time, one panel for each observable."""
     checks = [check for check, _, _ in residuals]
     caption = (
-        "Measurement minus mean, divided by the noise; about 95 % of independent noise lies between the outer lines."
+        "Measurement minus mean, divided by the noise; about 95 % of independent noise is between the outer lines."
     )
     if any(check.count > check.looked for check in checks):
-        caption += f" The numbers in the table come from {N_SEGMENTS} runs of {SEGMENT_ROWS} neighbours."
+        caption += f" The numbers in the table come from {N_SEGMENTS} runs of {SEGMENT_ROWS} consecutive measurements."
     caption += _innovations_caption(checks)
     if any(check.count > MAX_PLOT_POINTS for check in checks):
-        caption += f" Of each channel {MAX_PLOT_POINTS} points are shown, evenly chosen."
+        caption += f" Each channel shows {MAX_PLOT_POINTS} evenly spaced points."
     start, stop = context.fit.measurements.window
     margin = 0.02 * (stop - start) or 0.5
     span = (start - margin, stop + margin)
@@ -217,17 +217,17 @@ def _add_scatter(page: HtmlPage, context: ReportContext, residuals: Residuals) -
 
 
 def _innovations_caption(checks: Sequence[ResidualCheck]) -> str:
-    """Return what innovations are, where there are some."""
+    """Return an explanation of innovations; empty if there are none."""
     if not any(check.whiteness is not None and check.whiteness.innovations for check in checks):
         return ""
     return (
-        " Correlations and tests are those of innovations, each measurement against its prediction from those "
-        "before: a curve that free functions bend leaves less than the noise, and correlated."
+        " Correlations and tests use innovations, each measurement minus its prediction from all earlier ones, because "
+        "free functions adapt to the data: residuals are then smaller than the noise, and correlated."
     )
 
 
 def _add_correlations(page: HtmlPage, context: ReportContext, checks: Sequence[ResidualCheck]) -> None:
-    """Add a plot of how residuals go with those before them, one panel for each observable."""
+    """Add a plot of the autocorrelations of residuals, one panel for each observable."""
     panels, steps = [], set()
     for check in checks:
         if check.whiteness is None:
@@ -240,18 +240,18 @@ def _add_correlations(page: HtmlPage, context: ReportContext, checks: Sequence[R
         trace = line_trace("correlation", x, stems, PLOTLY_MEAN_COLOR, hover, width=4)
         low, high = min(-0.2, float(lags.min())), max(1.0, float(lags.max()))
         ticks = tuple(tick for tick in (-1.0, -0.5, 0.0, 0.5, 1.0) if low <= tick <= high)
-        title = f"<b>{escape_plotly(check.name)}</b>, correlation with earlier residuals"
+        title = f"<b>{escape_plotly(check.name)}</b>, autocorrelation of residuals"
         panels.append(PlotlyPanel(title, [trace], (low, high), (-band, 0.0, band), ticks))
     if panels:
         unit = context.unit_suffix("t")
         label = f"lag in steps of {steps.pop()}{unit}" if len(steps) == 1 else "lag in steps"
-        caption = "Of independent noise, 95 % of the correlations lie between the outer lines."
+        caption = "For independent noise, 95 % of the autocorrelations are between the outer lines."
         span = (0.5, max(len(check.whiteness.lags) for check in checks if check.whiteness is not None) + 0.5)
         page.add_plot(*stack_panels(panels, height=90, time_label=escape_plotly(label), span=span), caption)
 
 
 def _residual_table_row(check: ResidualCheck, fit: Fit) -> list[str]:
-    """Return what the residuals of one observable say, in numbers."""
+    """Return the residual statistics of one observable as a table row."""
     found = check.whiteness
     tests, links = ["", ""], [""] * len(fit.measurements.inputs)
     if found is not None:

@@ -1,6 +1,6 @@
-"""The page, which Streamlit runs again whenever something changes, and the server that shows it.
+"""The page, which Streamlit runs again after every change, and the server that shows it.
 
-By default the server listens to this machine alone.
+By default the server accepts connections from this machine only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lodekit.studio.step_fit import render_comparison, render_downloads, render_
 from lodekit.studio.step_system import render_parameters, render_system
 from lodekit.support.html import read_asset
 
-#: The variable of the environment that names the file to begin with.
+#: The environment variable with the name of the initial data file.
 START_FILE_VARIABLE = "LODEKIT_STUDIO_START"
 
 
@@ -37,11 +37,11 @@ def streamlit_options(port: int, address: str, *, browser: bool) -> dict[str, An
 
 
 def serve(data: Path | None, *, port: int, browser: bool, address: str) -> None:
-    """Serve the page until somebody ends it."""
+    """Serve the page until the user ends it."""
     from streamlit.web import bootstrap
 
     if hasattr(signal, "SIGPIPE"):
-        # Commands end when nobody reads them any more; a server must not when somebody closes a page.
+        # Commands end when their output is closed; a server must not end when a page is closed.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     os.environ.pop(START_FILE_VARIABLE, None)
     if data is not None:
@@ -79,7 +79,7 @@ def _load_start_file(controller: SessionController) -> None:
             controller.set_file(Path(name).name, Path(name).read_bytes())
             controller.apply_proposal()
         except OSError:
-            controller.errors["data"] = "the data file that the command was given cannot be read any more"
+            controller.errors["data"] = "the data file given on the command line can no longer be read"
         except LodekitError as problem:
             controller.errors["data"] = str(problem)
     controller.is_started = True
@@ -91,7 +91,7 @@ def main() -> None:
     controller = _open_session()
     _load_start_file(controller)
     collect_task(controller)
-    # The first step compares this with what is typed, and runs the page again where the steps below are out of date.
+    # The first step compares this with the typed text, and runs the page again if the steps below are out of date.
     controller.get_or_compute("shown", controller.system, lambda: controller.system)
     for step in (render_system, render_data, render_parameters, render_fit, render_comparison, render_downloads):
         try:

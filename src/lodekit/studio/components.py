@@ -13,14 +13,14 @@ from PIL import Image
 from lodekit.studio.figures import apply_theme
 from lodekit.support.html import PLOTLY_CONFIG, read_asset
 
-#: The steps, from top to bottom, with what each is for.
+#: The steps, from top to bottom, with their purpose.
 STEPS = {
-    "System": "Type equations; what they imply is said at once.",
-    "Data": "Drop a file, or simulate one; brush what is fitted, and what is kept for validation.",
-    "Parameters": "What you know of each; move a slider and the curve follows.",
-    "Fit": "Everything else is learned, with intervals, a verdict and a proof.",
-    "Compare": "Every fit of this session, side by side.",
-    "Take away": "Model, report, predictions, and the lines that do the same without this page.",
+    "System": "Enter the equations; their analysis is shown immediately.",
+    "Data": "Upload a file or simulate data; select the windows for the fit and for validation.",
+    "Parameters": "Set constraints and priors; move a slider to see the curve at other values.",
+    "Fit": "Estimates with intervals, residual tests and a certificate.",
+    "Compare": "All fits of this session, side by side.",
+    "Download": "Model, report, predictions, and commands that reproduce the fit without this page.",
 }
 DARK_PAGE_STYLE = (
     "<style>:root { --accent: #56b4e9; --warn: #e69f00; --good: #2fbf95; } .lk-badge { color: #10151a; }</style>"
@@ -83,7 +83,7 @@ def show_notice(text: str | Sequence[str], kind: str = "") -> None:
 
 
 def show_figure(figure: Mapping[str, Any], alt_text: str, key: str, **options: Any) -> Any:
-    """Show a figure with a description for those who cannot see it."""
+    """Show a figure with a description for screen readers."""
     from plotly.basedatatypes import BaseFigure
 
     themed = apply_theme(figure, dark=is_dark())
@@ -110,7 +110,7 @@ def show_table(
 
 
 def _format_cell(cell: Any, attributes: str) -> str:
-    """Return a cell of a table: a text, with the whole number that it stands for, where there is one, as its title."""
+    """Return a cell of a table: a text, and the value in full precision, if there is one, as its title."""
     if isinstance(cell, tuple):
         shown, whole = cell
         return f'<td{attributes} title="{escape(repr(whole))}">{escape(str(shown))}</td>'
@@ -137,7 +137,7 @@ def _html_component() -> Any:
 
 
 def render_html(html: str, key: str) -> None:
-    """Show HTML as it is, MathML and SVG included; whoever makes it has escaped all that people typed."""
+    """Show HTML without changes, MathML and SVG included; the caller has escaped everything that users typed."""
     _html_component()(data={"html": html}, key=key)
 
 

@@ -50,12 +50,12 @@ from lodekit.system.system import System
 from lodekit.workflow.pipeline import prepare_fit
 from lodekit.workflow.system_proposal import guess_column_roles, propose_first_order_equations
 
-#: Longer texts are no equations that somebody typed.
+#: The longest accepted text.
 MAX_EQUATION_CHARACTERS = 20_000
 
 
 def parse_typed_equations(text: str, declared: str = "") -> tuple[System, tuple[str, ...]]:
-    """Return the system of a text, and undeclared names that only multiply others: they are taken for parameters.
+    """Return the system of a text, and undeclared names that only multiply others: they are treated as parameters.
 
     Examples
     --------
@@ -80,14 +80,14 @@ def parse_typed_equations(text: str, declared: str = "") -> tuple[System, tuple[
                     raise first from None
                 inferred.append(new)
     except RecursionError:
-        raise LodekitError("expected equations with fewer brackets inside each other") from None
+        raise LodekitError("expected equations with fewer nested brackets") from None
 
 
 def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> str:
-    """Return a name that only ever multiplies others, and is no parameter yet; empty where there is none.
+    """Return a name that only multiplies others, and is not a parameter yet; empty if there is none.
 
-    The first factor of a product is the parameter more often; and what stands in a sum, as in ``(T2 - T1)/R``, is a
-    channel more often.
+    The first factor of a product is usually the parameter; a term of a sum, as in ``(T2 - T1)/R``, is usually a
+    channel.
     """
     found = find_likely_parameters(equations, find_channel_names(equations, known))
     sums = [node for equation in equations for node in walk_equation(equation) if isinstance(node, Sum)]
@@ -95,7 +95,7 @@ def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> st
     return min(found, key=lambda name: name in summed, default="")
 
 
-#: Beyond so many measurements a slider would lag behind.
+#: With more measurements the curve would lag behind a slider.
 MAX_SLIDER_MEASUREMENTS = 4000
 
 
@@ -121,12 +121,12 @@ def compute_curve(
 
 
 def make_slider_model(system: Path, data: Path, values: Mapping[str, float], **options: Any) -> SliderModel:
-    """Return a setup on the measurements of a file, with a first guess of all that is not a parameter."""
+    """Return a setup on the measurements of a file, with a first guess of the hyperparameters."""
     file = read_system_file(system)
     gp, found = prepare_fit(file, data, **options)
     if found.measurements.size > MAX_SLIDER_MEASUREMENTS:
         raise LodekitError(
-            f"curves follow sliders up to {MAX_SLIDER_MEASUREMENTS} measurements; here are {found.measurements.size}"
+            f"curves at slider values need up to {MAX_SLIDER_MEASUREMENTS} measurements, got {found.measurements.size}"
         )
     arguments = FitSettings(**{item.name: getattr(gp, item.name) for item in fields(FitSettings)})
     arguments.check()
@@ -142,7 +142,7 @@ def make_slider_model(system: Path, data: Path, values: Mapping[str, float], **o
         starts = build_start_points(objective, [StartPoint("given", theta)], series, 1, generator, levels)
     if not starts:
         raise LodekitError(
-            "nothing can be computed at these values; move the sliders, or look at the units of the data"
+            "the curve cannot be computed at these values; move the sliders, or check the units of the data"
         )
     return setup, layout.unpack(starts[0].x), {**found.units, **file.units}
 
@@ -176,7 +176,7 @@ def list_samples() -> dict[str, CatalogEntry]:
 
 
 def understand(text: EquationText) -> ParsedEquations:
-    """Return what equations were understood as, and what they imply."""
+    """Return equations as parsed, and what they imply."""
     if not text[0].strip():
         return ParsedEquations(is_empty=True)
     try:
@@ -188,7 +188,7 @@ def understand(text: EquationText) -> ParsedEquations:
 def locate_exponents(
     text: EquationText, given: Sequence[str], values: Mapping[str, float]
 ) -> tuple[tuple[complex, ...], tuple[complex, ...]]:
-    """Return the poles of the response to channels that are known, and the modes that nothing can influence."""
+    """Return the poles of the response to known channels, and the uncontrollable modes."""
     system = _require_system(text)
     return modes_at(system, given, values) if given else (), modes_at(system, (), values)
 
@@ -214,15 +214,15 @@ def _open_cached(path: Path, dt: float | None, stamp: tuple[int, int]) -> DataFi
 
 
 def open_file(path: Path, dt: float | None) -> DataFile:
-    """Return what a data file holds, and its points."""
+    """Return the contents of a data file, and its points."""
     state = path.stat()
     return _open_cached(path, dt, (state.st_mtime_ns, state.st_size))
 
 
 def propose(path: Path) -> tuple[str, dict[str, str], tuple[ColumnAssignment, ...]]:
-    """Return what ``lodekit init`` proposes for a data file: equations, parameters, and columns that no name tells.
+    """Return the proposal of ``lodekit init`` for a data file: equations, parameters, and columns not found by name.
 
-    Of each parameter there is what is known of it, in TOML; nothing at all where no column looks like an input.
+    For each parameter its options are in TOML; everything is empty if no column looks like an input.
     """
     preview = open_file(path, None).preview
     guesses = guess_column_roles(preview)
@@ -238,7 +238,7 @@ def propose(path: Path) -> tuple[str, dict[str, str], tuple[ColumnAssignment, ..
 def match_file(
     path: Path, dt: float | None, text: EquationText, changed: Sequence[ColumnAssignment]
 ) -> list[ColumnMatch]:
-    """Return what each channel is matched with."""
+    """Return the column of each channel."""
     return match_channels(open_file(path, dt).preview, _require_system(text), changed)
 
 

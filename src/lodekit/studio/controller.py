@@ -138,7 +138,7 @@ class StudioServer:
         with self._lock:
             self._running = [task for task in self._running if task.is_running]
             if len(self._running) >= self.max_tasks:
-                raise LodekitError(f"{self.max_tasks} computations are running here already; try again in a moment")
+                raise LodekitError(f"{self.max_tasks} computations are already running; try again in a moment")
             task = BackgroundTask(folder, str(request["task"]), self._prepare_task(), timeout)
             self._idle_process = None
             self._running.append(task)

@@ -23,14 +23,14 @@ from lodekit.workflow.system_proposal import ColumnRole, guess_column_roles
 
 @dataclass(frozen=True, eq=False)
 class DataFile:
-    """A data file that was looked at.
+    """The contents of a data file.
 
-    preview: What its columns hold.
-    records: Of each record the points of each column that is drawn; one without a name where there is only one.
+    preview: The contents of its columns.
+    records: For each record the points of each column that is drawn; if there is only one, it has no name.
     window: The first and the last time.
-    time_unit: Empty where nothing tells.
-    origin: The date that is time zero, where times are dates.
-    notes: What was found out about the file, in words.
+    time_unit: Empty if it is unknown.
+    origin: The date that is time zero, if times are dates.
+    notes: Remarks on the file, in words.
     """
 
     path: Path
@@ -42,12 +42,12 @@ class DataFile:
     notes: tuple[str, ...] = ()
 
     def points(self, record: str = "") -> Mapping[str, tuple[Array, Array]]:
-        """Return the points of each column in one record, by its name; in the first where nothing has that name."""
+        """Return the points of each column in one record, by its name; in the first if no record has this name."""
         return self.records.get(record, next(iter(self.records.values()), {}))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns of numbers beside the time, drawn or not."""
+        """All columns of numbers except the time, drawn or not."""
         return tuple(own.name for own in self.preview.columns)
 
     def span(self, record: str = "") -> tuple[float, float]:
@@ -58,18 +58,18 @@ class DataFile:
         return min(float(own.min()) for own in every), max(float(own.max()) for own in every)
 
     def unit(self, column: str) -> str:
-        """Return the unit of a column, as its name tells it; empty where it does not."""
+        """Return the unit in the name of a column; empty if there is none."""
         return next((own.unit for own in self.preview.columns if own.name == column), "")
 
 
 @dataclass(frozen=True)
 class ColumnMatch:
-    """What a channel is matched with.
+    """The column of a channel, and the reason for it.
 
     reason: In words.
-    is_user_choice: Whether somebody has said so.
-    evidence: What the file tells for it, as `ColumnRole.reason` has it; empty where somebody has said so, or nothing
-        does.
+    is_user_choice: Whether the user chose it.
+    evidence: The property of the file that supports it, as in `ColumnRole.reason`; empty if the user chose it, or if
+        there is none.
     """
 
     assignment: ColumnAssignment
@@ -106,11 +106,11 @@ def open_data_file(path: Path, dt: float | None = None, max_columns: int = 40) -
 def match_channels(
     preview: TablePreview, system: System, user_choices: Sequence[ColumnAssignment]
 ) -> list[ColumnMatch]:
-    """Return what each channel of a system is matched with: what somebody has said, then what names tell."""
+    """Return the column of each channel of a system: the choice of the user, otherwise by name."""
     try:
         guesses = {guess.channel: guess for guess in guess_column_roles(preview, system)}
     except DataError:
-        # No column is called like a channel: all are open.
+        # No column has the name of a channel: none is matched.
         guesses = {}
     choices = {item.channel: item for item in user_choices}
     columns = {column.name: column for column in preview.columns}
@@ -118,19 +118,19 @@ def match_channels(
     for name in system.plain_channels:
         choice, guess = choices.get(name), guesses.get(name)
         if choice is not None and (choice.column in columns or not choice.column):
-            reason = "as you say" if choice.column else "left out, as you say"
+            reason = "chosen by you" if choice.column else "not measured: chosen by you"
             matches.append(ColumnMatch(choice, reason, is_user_choice=True))
         elif guess is not None:
             reason = "known, held between samples" if guess.input_kind else "measured"
             choice = ColumnAssignment(name, guess.column.name, guess.input_kind)
             matches.append(ColumnMatch(choice, f"{reason}: it {guess.reason}", evidence=guess.reason))
         else:
-            matches.append(ColumnMatch(ColumnAssignment(name), "no column is called like it"))
+            matches.append(ColumnMatch(ColumnAssignment(name), "no column has this name"))
     return matches
 
 
 def to_column_roles(preview: TablePreview, matches: Sequence[ColumnMatch]) -> tuple[list[ColumnRole], dict[str, str]]:
-    """Return what a system file says about columns: guesses of those that are used, and a mapping of changed ones."""
+    """Return the column entries of a system file: roles of used columns, and a mapping of changed ones."""
     there = {column.name: column for column in preview.columns}
     guesses, mapping = [], dict[str, str]()
     for item in matches:
@@ -142,7 +142,7 @@ def to_column_roles(preview: TablePreview, matches: Sequence[ColumnMatch]) -> tu
     return guesses, mapping
 
 
-#: More times than this are no data that somebody tries things on.
+#: The largest number of simulated times.
 MAX_SIMULATION_TIMES = 20_000
 
 
@@ -178,7 +178,7 @@ def simulate_csv(
         raise LodekitError(f"expected a first time before the last, got {start:g} and {stop:g}")
     shown = [name for name in system.plain_channels if name not in hidden]
     if not shown:
-        raise LodekitError("expected at least one channel that is measured, got none")
+        raise LodekitError("expected at least one channel to be measured, got none")
     times = np.linspace(start, stop, count)
     if example is None:
         table = np.asarray(simulate(system, times, values, random_state=seed)[0])

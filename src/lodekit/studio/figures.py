@@ -191,7 +191,7 @@ def describe_poles(poles: Sequence[complex], modes: Sequence[complex] = ()) -> s
     'Complex plane with poles at -1 - 2i, -1 + 2i'
     """
     parts = []
-    for what, own in (("poles", poles), ("modes that nothing can influence", modes)):
+    for what, own in (("poles", poles), ("uncontrollable modes", modes)):
         if own:
             parts.append(f"{what} at {', '.join(format_complex(complex(root)) for root in own)}")
     return f"Complex plane with {' and '.join(parts)}" if parts else "Complex plane without exponents"
@@ -202,7 +202,7 @@ SVG_WIDTH, SVG_PANEL_HEIGHT, SVG_LEFT_MARGIN, SVG_TOP_MARGIN, SVG_BOTTOM_MARGIN 
 
 
 def choose_ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Return round numbers between two numbers, about so many as `count` says.
+    """Return about `count` round numbers between two numbers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Processes beside the web server: they answer requests of pages, or run one background task.
+"""Processes of the web server that answer requests of pages, or run one background task.
 
 The server only draws. Algebra, curves and fits run in processes of their own, so that the page and all other sessions
 continue if one of them ends or takes too long.
@@ -26,8 +26,8 @@ from lodekit.studio.worker import PROGRESS_FILE, RESULT_FILE
 #: Seconds until a request is answered.
 ANSWER_TIMEOUT_SECONDS = 60.0
 PROCESS_ENDED_MESSAGE = (
-    "The process that computes for this page ended twice before it had an answer; perhaps there was not enough "
-    "memory. Another one is ready: change something to try again. Nothing that you typed is lost."
+    "The computing process of this page ended twice without an answer, perhaps because there was not enough memory. "
+    "A new one has been started: change something to try again. Nothing that you typed is lost."
 )
 
 
@@ -70,7 +70,7 @@ class ComputeProcess:
 
     @property
     def is_free(self) -> bool:
-        """Whether a request would be answered at once: the process is ready and nobody waits for it."""
+        """Whether a request would be answered immediately: the process is ready and idle."""
         is_ready = self._was_ready or not self._replies.empty()
         return not self._lock.locked() and self._process is not None and is_ready
 
@@ -89,12 +89,12 @@ class ComputeProcess:
 
     def _call(self, name: str, arguments: tuple[Any, ...], timeout: float) -> tuple[str, Any]:
         if self.is_closed:
-            raise LodekitError("The server is about to end.")
+            raise LodekitError("The server is shutting down.")
         if self._process is None:
             self._start()
         try:
             if not self._was_ready:
-                # The first message says that the process has loaded its modules.
+                # The first message means that the process has loaded its modules.
                 self._receive(timeout=90.0)
                 self._was_ready = True
             self._send((name, arguments))
@@ -102,7 +102,7 @@ class ComputeProcess:
         except Empty:
             self._kill()
             raise LodekitError(
-                f"This took longer than {timeout:.0f} seconds and was ended; try something smaller. "
+                f"This took longer than {timeout:.0f} seconds and was stopped; try something smaller. "
                 "Nothing that you typed is lost."
             ) from None
         return answer
@@ -140,7 +140,7 @@ def _receive_loop(process: subprocess.Popen[bytes], replies: Queue[Any]) -> None
     """Put all messages of a process into a queue, and None when it has ended."""
     try:
         while True:
-            # Both ends are this program: no one else can write there.
+            # Both ends are this program: nothing else can write there.
             replies.put(pickle.load(process.stdout))  # type: ignore[arg-type]  # noqa: S301
     except Exception:
         replies.put(None)
@@ -193,7 +193,7 @@ class BackgroundTask:
             return False
         if time.monotonic() - self.start_time > self.timeout:
             self._kill(
-                f"This took longer than {self.timeout:.0f} seconds and was ended; nothing that you typed is lost."
+                f"This took longer than {self.timeout:.0f} seconds and was stopped; nothing that you typed is lost."
             )
             return False
         return True
@@ -229,4 +229,4 @@ def read_result(folder: Path, max_bytes: int = 64 << 20) -> dict[str, Any]:
         result = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {"trouble": "This computation ended without a result; perhaps there was not enough memory."}
-    return result if isinstance(result, dict) else {"trouble": "This computation left something that is no result."}
+    return result if isinstance(result, dict) else {"trouble": "This computation returned an invalid result."}

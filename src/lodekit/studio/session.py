@@ -19,7 +19,7 @@ from lodekit.system.system import System
 
 
 def user_message(error: Exception, folder: Path | None = None) -> str:
-    """Return what is said on the page about an exception: what our own ones say, and one sentence for all others.
+    """Return the message of an exception on the page: that of our own exceptions, and one sentence for all others.
 
     Examples
     --------
@@ -32,12 +32,12 @@ def user_message(error: Exception, folder: Path | None = None) -> str:
     """
     if isinstance(error, LodekitError):
         text = str(error)
-        # Names of files say enough without the folder in which they are kept.
+        # Names of files are sufficient, without their folder.
         for place in () if folder is None else (folder, folder.resolve(), folder.parent, folder.parent.resolve()):
             text = text.replace(f"{place}{os.sep}", "").replace(str(place), "")
         return text
     if isinstance(error, MemoryError):
-        return "There is not enough memory for this; take fewer lines, or a shorter window."
+        return "There is not enough memory for this; use fewer lines or a shorter window."
     return "Something unexpected went wrong here; nothing that you typed is lost."
 
 
@@ -45,7 +45,7 @@ PRIOR_PATTERN = re.compile(
     r"\s*(normal|lognormal)\s*\(?\s*([^\s,;()]+)\s*[,;\s]\s*([^\s,;()]+)\s*\)?\s*", re.IGNORECASE
 )
 BOUNDS_PATTERN = re.compile(r"\s*([^\s,;:]*)\s*(?:to|\.\.|…|:|,|;)\s*([^\s,;:]*)\s*", re.IGNORECASE)
-#: What an assignment and the choices of a fit may say.
+#: Possible values of an assignment and of the choices of a fit.
 INPUT_KINDS = ("", "hold", "linear", "auto")
 NOISE_MODELS, PRIOR_TYPES = ("channel", "shared"), ("latent", "channels")
 LATENT_KERNELS = ("se", "matern-7/2", "matern-5/2", "matern-3/2")
@@ -53,12 +53,12 @@ LATENT_KERNELS = ("se", "matern-7/2", "matern-5/2", "matern-3/2")
 
 @dataclass(frozen=True)
 class ParameterEntry:
-    """What is known of a parameter, as it was typed.
+    """The options of a parameter, as typed.
 
-    value: Where its slider stands.
-    is_fixed: Whether the value is known, and not learned.
-    bounds: Such as ``0.1 to 10``; empty where there are none.
-    prior: Such as ``normal(5, 1)`` or ``lognormal(5, 0.7)``; empty where there is none.
+    value: The value of its slider.
+    is_fixed: Whether the value is known, and not estimated.
+    bounds: Such as ``0.1 to 10``; empty if there are none.
+    prior: Such as ``normal(5, 1)`` or ``lognormal(5, 0.7)``; empty if there is none.
     """
 
     name: str
@@ -134,10 +134,10 @@ def _parse_prior(text: str) -> Normal | LogNormal | None:
 
 @dataclass(frozen=True)
 class ColumnAssignment:
-    """Where the measurements of a channel are, and what they are taken for.
+    """The column of a channel, and its role.
 
-    column: Of the file; empty where the channel is not measured.
-    kind: Of a known input, what it does between samples; empty for what was measured.
+    column: The column of the file; empty if the channel is not measured.
+    kind: The interpolation of a known input between samples; empty for a measured channel.
     """
 
     channel: str
@@ -151,25 +151,25 @@ DEFAULT_CHOICES: dict[str, Any] = {"noise": "channel", "latent": "se", "prior": 
 
 @dataclass(frozen=True)
 class StudioSession:
-    """All that somebody has typed and chosen.
+    """Everything that the user has typed and chosen.
 
     equations: As typed.
     declared: Names of parameters, as typed.
-    example: The example of the catalog that it began with; empty where there was none.
-    entries: Of all parameters that were ever there, so that none is lost while equations are edited.
-    file: The name of the data file; empty where there is none.
-    is_simulated: Whether the data were made here.
-    assignments: As changed; columns that nobody touched are matched by name.
+    example: The example of the catalog that it began with; empty if there was none.
+    entries: Of all parameters that were ever used, so that none is lost while equations are edited.
+    file: The name of the data file; empty if there is none.
+    is_simulated: Whether the data were simulated here.
+    assignments: As changed; all other columns are matched by name.
     dt: The time between two lines of a file without times.
-    window: What is fitted to.
-    held_out: What is kept for validation.
+    window: The window of the fit.
+    held_out: The window of the validation.
     record: Which of several records is shown; empty for the first.
-    given: Channels that are known over what is held out, where there are no inputs; found out where empty.
+    given: Channels that are known in the validation window, if there are no inputs; chosen automatically if empty.
     truth: True parameters of simulated data.
     truth_of: The equations that they were simulated from.
     tray: The fits, by their names, oldest first.
-    edition: Counts how often the equations were replaced by some that nobody typed.
-    revision: Counts how often anything else was.
+    edition: How often the equations were replaced by other means than typing.
+    revision: How often anything else was replaced.
     """
 
     equations: str = ""
@@ -192,7 +192,7 @@ class StudioSession:
     revision: int = 0
 
     def entry(self, name: str) -> ParameterEntry:
-        """Return what is known of a parameter, by its name."""
+        """Return the entry of a parameter, by its name."""
         return next((entry for entry in self.entries if entry.name == name), ParameterEntry(name))
 
     def with_entry(self, entry: ParameterEntry) -> StudioSession:
@@ -206,12 +206,12 @@ class StudioSession:
         return replace(self, assignments=(*others, assignment))
 
     def system(self, base_system: System, *, starts: bool = False) -> System:
-        """Return a system with what is known of its parameters."""
+        """Return a system with the options of its parameters."""
         parameters = {name: self.entry(name).parameter(starts=starts) for name in base_system.parameters}
         return System(list(base_system.equations), parameters=parameters, channels=base_system.plain_channels)
 
     def values(self, names: Sequence[str]) -> dict[str, float]:
-        """Return where the sliders of some parameters stand, by `names`."""
+        """Return the slider values of some parameters, by `names`."""
         return {name: self.entry(name).value for name in names}
 
     @property
@@ -226,7 +226,7 @@ class StudioSession:
 
 
 def session_from_dict(content: Any) -> StudioSession:
-    """Return the session that `StudioSession.to_dict` has described; raise where it describes none.
+    """Return the session from the result of `StudioSession.to_dict`; raise if it is invalid.
 
     Examples
     --------
@@ -251,23 +251,23 @@ def session_from_dict(content: Any) -> StudioSession:
     offered = {"noise": NOISE_MODELS, "prior": PRIOR_TYPES, "latent": LATENT_KERNELS}
     known = session.choices.keys() == DEFAULT_CHOICES.keys()
     if not known or any(session.choices[name] not in options for name, options in offered.items()):
-        raise LodekitError("expected a session with choices that the page offers, got others")
+        raise LodekitError("expected a session with valid fit options, got others")
     return session
 
 
 @dataclass(frozen=True)
 class ParsedEquations:
-    """A text as far as it was understood, and what its equations imply.
+    """A text as parsed, and what its equations imply.
 
-    error: What is wrong, with carets below the line where it is; empty where nothing is.
+    error: The error, with carets below its position; empty if there is none.
     is_empty: Whether there is no text yet.
-    equations, parameters, channels: Of the system; no equations where the text is no system.
-    inferred_parameters: Undeclared names that were taken for parameters.
+    equations, parameters, channels: Of the system; no equations if the text is not a valid system.
+    inferred_parameters: Undeclared names that were recognised as parameters.
     mathml: The equations as MathML.
     sentences: The findings of `System.explain`, most important first.
-    inputs: Channels that can be chosen freely, together; empty where that was not determined.
+    inputs: Channels that can be chosen freely, together; empty if that was not determined.
     dimensions: Of each parameter, in terms of time and channels.
-    notes: How the text was read, where that is worth knowing.
+    notes: Remarks on how the text was parsed.
     """
 
     error: str = ""
@@ -297,7 +297,7 @@ def analyze_system(system: System, inferred_parameters: tuple[str, ...] = ()) ->
     (True, (('x',), ('u',)), {'a': '1/t'})
     """
     dimensions = system.dimensions()
-    shown = {n: "cannot be told" if n in dimensions.undetermined else dimensions.format(n) for n in dimensions}
+    shown = {n: "undetermined" if n in dimensions.undetermined else dimensions.format(n) for n in dimensions}
     try:
         inputs = system.possible_inputs if system.free_functions else ()
     except AlgebraError:
@@ -338,7 +338,7 @@ def modes_at(system: System, given: Sequence[str], values: Mapping[str, float]) 
 
 #: Equations and declared parameters, as they were typed.
 EquationText = tuple[str, str]
-#: What is said where something needs a system, and there is none yet.
+#: The message if something needs a system, and there is none yet.
 NO_EQUATIONS_MESSAGE = "expected equations first, such as x' = -a*x + u"
 
 

@@ -24,9 +24,9 @@ from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 from lodekit.workflow.system_proposal import ColumnRole, propose_system_file
 
-#: What the system file of a fit is called.
+#: The name of the system file of a fit.
 SYSTEM_FILE = "system.toml"
-#: Where results go in what is taken away.
+#: The folder of the results in generated commands and scripts.
 RESULT_FOLDER = "log-fit"
 
 
@@ -39,7 +39,7 @@ def generate_system_file(
     mapping: Mapping[str, str] | None = None,
     use_starts: bool = False,
 ) -> str:
-    """Return the text of a system file with all that was typed and chosen."""
+    """Return the text of a system file with everything that was typed and chosen."""
     system = session.system(base_system, starts=use_starts)
     known = {name: _parameter_to_toml(parameter) for name, parameter in system.parameters.items()}
     names, equations = list(system.parameters), "\n".join(system.equations)
@@ -51,7 +51,7 @@ def generate_system_file(
 
 
 def _parameter_to_toml(parameter: Parameter) -> str:
-    """Return what is known of a parameter, as the inside of a table in TOML."""
+    """Return the options of a parameter, as the inside of a table in TOML."""
     parts = ["positive = true"] if parameter.positive else []
     if parameter.bounds is not None:
         parts.append(f"bounds = {[float(edge) for edge in parameter.bounds]}")
@@ -64,12 +64,12 @@ def _parameter_to_toml(parameter: Parameter) -> str:
 
 
 def _non_default_options(choices: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a fit that are not as they are by default."""
+    """Return the arguments of a fit that differ from their defaults."""
     return {name: choices[name] for name in ("noise", "latent", "prior") if choices[name] != DEFAULT_CHOICES[name]}
 
 
 def generate_command(session: StudioSession) -> str:
-    """Return the command that makes the same fit, with results where it puts them by itself."""
+    """Return the command that makes the same fit, with results in its default folder."""
     words = ["lodekit", "fit", SYSTEM_FILE, session.file]
     words += [] if session.dt is None else ["--dt", repr(session.dt)]
     words += _window_options(session.window)
@@ -133,19 +133,19 @@ def generate_script(session: StudioSession) -> str:
 
 
 SESSION_SUFFIX = ".studio"
-#: The largest file that is taken, in bytes.
+#: The largest accepted file, in bytes.
 MAX_UPLOAD_BYTES = 50 << 20
 ARCHIVE_KIND, ARCHIVE_FORMAT = "lodekit-session", 1
-#: What is kept of a fit.
+#: The files of a fit that are saved.
 FIT_FILES = (REQUEST_FILE, RESULT_FILE, SYSTEM_FILE, MODEL_FILE)
-#: Names of files and folders that stand beside the data in the folder of a session or of a fit.
+#: Names of other files and folders than the data in the folder of a session or of a fit.
 RESERVED_NAMES = re.compile(
     "|".join([*map(re.escape, (*FIT_FILES, PROGRESS_FILE)), r"fit-\d+", "sliders", "free", "files"])
 )
 
 
 def safe_name(name: str) -> str:
-    """Return the name of a file without folders and odd characters; ``log.csv`` where nothing is left of it.
+    """Return the name of a file without folders and odd characters; ``log.csv`` if nothing remains of it.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def list_session_files(session: StudioSession, folder: Path) -> Iterator[tuple[s
 
 def check_session_can_be_reopened(session: StudioSession, folder: Path) -> None:
     """Raise if a session that is saved now could not be opened again; packs it to see."""
-    remedy = "take fits out of the comparison, or take models and data away one by one"
+    remedy = "remove fits from the comparison, or download models and data one by one"
     content = pack_session(session, folder)
     if len(content) > MAX_UPLOAD_BYTES:
         raise LodekitError(f"this session could not be opened again: {_size_message(len(content))}; {remedy}")
@@ -187,7 +187,7 @@ def check_session_can_be_reopened(session: StudioSession, folder: Path) -> None:
         _read_archive(content)
     except StorageError:
         # Files of a few bytes that expand to very large ones are refused, wherever they come from.
-        raise LodekitError(f"this session could not be opened again: its data repeat too much; {remedy}") from None
+        raise LodekitError(f"this session could not be opened again: its data are too repetitive; {remedy}") from None
 
 
 def _read_archive(content: bytes) -> tuple[Any, Mapping[str, Any]]:
@@ -206,17 +206,17 @@ def _size_message(size: int) -> str:
 def unpack_session(content: bytes, folder: Path) -> StudioSession:
     """Return the session in the content of a file, and write its data and its fits to a folder.
 
-    Nothing there is changed where the file is no whole session.
+    The folder is not changed if the file is not a complete session.
     """
     if len(content) > MAX_UPLOAD_BYTES:
         raise LodekitError(_size_message(len(content)))
     try:
         values, arrays = _read_archive(content)
     except StorageError:
-        message = "expected a session that the studio has saved, got another file, or a damaged one"
+        message = "expected a session saved by the studio, got another file, or a damaged one"
         raise LodekitError(message) from None
     if not isinstance(values, dict) or values.get("kind") != ARCHIVE_KIND or values.get("format") != ARCHIVE_FORMAT:
-        raise LodekitError("expected a session that the studio has saved, got another file")
+        raise LodekitError("expected a session saved by the studio, got another file")
     session = session_from_dict(values.get("session"))
     names = set(session.tray)
     if not len(names) == len(session.tray) <= 500 or not all(re.fullmatch(r"fit-\d{1,4}", n) for n in names):
@@ -230,14 +230,14 @@ def unpack_session(content: bytes, folder: Path) -> StudioSession:
         for number, name in enumerate(session.tray):
             _write_fit(whole / name, {file: arrays.get(f"fit{number}_{part}") for part, file in enumerate(FIT_FILES)})
         for made in whole.iterdir():
-            # What follows from an earlier fit of that name, such as its report, goes with it.
+            # Results of an earlier fit of that name, such as its report, are removed with it.
             shutil.rmtree(folder / made.name, ignore_errors=True)
             made.replace(folder / made.name)
     return session
 
 
 def _write_fit(folder: Path, parts: Mapping[str, Any]) -> None:
-    """Write the files of a fit; raise where its model is none, or its result is no JSON."""
+    """Write the files of a fit; raise if its model is not valid, or its result is not JSON."""
     folder.mkdir()
     for name, array in parts.items():
         if array is not None:

@@ -15,14 +15,14 @@ from lodekit.studio.session import ColumnAssignment
 from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 
 ROLE_LABELS = {"": "measured", "hold": "known input, held"}
-ROLE_LABELS |= {"linear": "known input, straight", "auto": "known input, either"}
+ROLE_LABELS |= {"linear": "known input, linear", "auto": "known input, automatic"}
 NOT_MEASURED = "– not measured –"
 DATA_FILE_EXTENSIONS = ["csv", "tsv", "txt", "dat", "parquet", "pq", "gz"]
 WINDOW_TARGETS = ("the fit", "validation")
 
 
 def render_data(controller: SessionController) -> None:
-    """Show the record, before anything else is done with it."""
+    """Show the record, its windows and the roles of its columns."""
     show_heading("Data")
     drop, simulate = st.columns(2, gap="large")
     with drop:
@@ -34,7 +34,7 @@ def render_data(controller: SessionController) -> None:
         show_notice(trouble, "warning")
     recording = controller.data_file
     if recording is None:
-        show_notice("Drop a CSV or Parquet file with a column of times, or simulate one from the equations above.")
+        show_notice("Upload a CSV or Parquet file with a time column, or simulate data from the equations above.")
         return
     _describe_file(controller, recording)
     if recording.records:
@@ -44,7 +44,7 @@ def render_data(controller: SessionController) -> None:
 
 def _upload_file(controller: SessionController) -> None:
     uploaded = controller.uploaded_ids
-    label = f"Drop a record: CSV or Parquet, up to {MAX_UPLOAD_BYTES >> 20} MB"
+    label = f"Upload a record: CSV or Parquet, up to {MAX_UPLOAD_BYTES >> 20} MB"
     file = st.file_uploader(label, type=DATA_FILE_EXTENSIONS, key=f"upload-{len(uploaded)}")
     if file is not None and file.file_id not in uploaded:
         uploaded.append(file.file_id)
@@ -55,7 +55,7 @@ def _upload_file(controller: SessionController) -> None:
 def _simulation_form(controller: SessionController) -> None:
     system = controller.system
     if system is None:
-        st.write("Write equations first; data are simulated from them.")
+        st.write("Enter equations first; data are simulated from them.")
         return
     example = controller.example
     what = "the exact solution of this example" if example else "a random solution at the values of the sliders"
@@ -64,10 +64,10 @@ def _simulation_form(controller: SessionController) -> None:
         left, right = st.columns(2)
         start = left.number_input("First time", value=0.0, key="sim-start")
         stop = right.number_input("Last time", value=10.0, key="sim-stop")
-        count = left.number_input("How many times", 2, MAX_SIMULATION_TIMES, 60, key="sim-count")
-        noise = right.number_input("Noise, % of a channel", 0.0, 100.0, 2.0, key="sim-noise")
-        gaps = left.number_input("Missing, %", 0.0, 90.0, 0.0, key="sim-gaps")
-        seed = right.number_input("Seed", 0, 10**6, 0, key="sim-seed")
+        count = left.number_input("Number of times", 2, MAX_SIMULATION_TIMES, 60, key="sim-count")
+        noise = right.number_input("Noise, % of channel std", 0.0, 100.0, 2.0, key="sim-noise")
+        gaps = left.number_input("Missing values, %", 0.0, 90.0, 0.0, key="sim-gaps")
+        seed = right.number_input("Random seed", 0, 10**6, 0, key="sim-seed")
         hidden = st.multiselect("Hidden channels", system.channels, key="sim-hidden")
         if not st.form_submit_button("Simulate", type="primary"):
             return
@@ -82,12 +82,12 @@ def _simulation_form(controller: SessionController) -> None:
 
 def _describe_file(controller: SessionController, data_file: DataFile) -> None:
     look, own = data_file.preview, controller.session
-    time = f"time in column {look.time.name} ({look.time_reason})" if look.time else "no column of times"
+    time = f"time in column {look.time.name} ({look.time_reason})" if look.time else "no time column"
     parts = [f"**{own.file}**: {look.n_rows} lines", time, *data_file.notes]
-    parts += [f"{name} left out: it {why}" for name, why in look.skipped_columns.items()]
+    parts += [f"{name} is not used: it {why}" for name, why in look.skipped_columns.items()]
     st.markdown("; ".join(part.replace("[", "\\[").replace("$", "\\$") for part in parts) + ".")
     if look.time is None:
-        dt = st.number_input("The time between two lines", min_value=0.0, value=own.dt or 0.0, key=f"dt-{own.revision}")
+        dt = st.number_input("Sampling interval", min_value=0.0, value=own.dt or 0.0, key=f"dt-{own.revision}")
         if (dt or None) != own.dt:
             controller.change(dt=dt or None)
             st.rerun()
@@ -119,10 +119,10 @@ def _show_record(controller: SessionController, data_file: DataFile) -> None:
     )
     brush = WINDOW_TARGETS[0]
     if len(data_file.records) < 2:
-        label = "Drag over the plot to mark a window for"
+        label = "Drag over the plot to select a window for"
         brush = st.segmented_control(label, WINDOW_TARGETS, default=brush, key="brush") or brush
     else:
-        st.caption("Drag over the plot to mark a window for the fit. A validation needs a file with one record.")
+        st.caption("Drag over the plot to select a window for the fit. Validation needs a file with one record.")
     words = f"The record: {len(points)} columns from t = {span[0]:.6g} to {span[1]:.6g}. " + "; ".join(
         titles[column] for column in points
     )
@@ -137,13 +137,13 @@ def _show_record(controller: SessionController, data_file: DataFile) -> None:
 
 
 def _choose_record(controller: SessionController, data_file: DataFile) -> str:
-    """Return which of several records is drawn, chosen by its name; empty where there is only one."""
+    """Return the name of the record that is drawn; empty if there is only one."""
     names = list(data_file.records)
     if len(names) < 2:
         return ""
     own = controller.session
     place = names.index(own.record) if own.record in names else 0
-    label = f"Which of the {len(names)} records is shown; all are fitted together"
+    label = f"Record to show (all {len(names)} are fitted together)"
     chosen = st.selectbox(label, names, place, key=f"which-{own.revision}")
     if chosen != names[place]:
         controller.change(record=str(chosen))
@@ -152,11 +152,11 @@ def _choose_record(controller: SessionController, data_file: DataFile) -> str:
 
 
 def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tuple[float, float]) -> None:
-    """Show the windows as numbers, for keyboards, and buttons for the usual choices; one record can be validated on."""
+    """Show the windows as numbers, for keyboards, and buttons for the usual choices; validation needs one record."""
     own, span, is_one = controller.session, data_file.window, len(data_file.records) < 2
     key = f"{own.revision}-{own.window}-{own.held_out}"
     all_of_it, split, one, two, three, four = st.columns([3, 4, 2, 2, 2, 2], vertical_alignment="bottom")
-    if all_of_it.button("Fit to all of it", key="fit-all", width="stretch"):
+    if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):
         controller.change(window=(None, None), held_out=None)
         st.rerun()
     if is_one and split.button("Keep the last 30 % for validation", key="split", width="stretch"):
@@ -179,13 +179,13 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
 
 
 def _edit_columns(controller: SessionController, data_file: DataFile) -> None:
-    """Show what each channel is matched with, to be changed."""
+    """Show the column and the role of each channel, which can be changed."""
     if matches := controller.matches:
-        st.markdown("**Which column is which channel**, and what is known of it")
+        st.markdown("**Columns of the channels**, and their roles")
         for item in matches:
             _edit_column(controller, data_file, item)
         if all(not item.assignment.column for item in matches):
-            show_notice("No column is matched with a channel yet; choose at least one.", "warning")
+            show_notice("No column is assigned to a channel yet; choose at least one.", "warning")
 
 
 def _edit_column(controller: SessionController, data_file: DataFile, item: ColumnMatch) -> None:

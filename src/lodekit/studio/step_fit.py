@@ -36,7 +36,7 @@ TASK_LABELS = {"fit": "Fitting", "free": "Fitting without the equations", "deliv
 
 
 def render_fit(controller: SessionController) -> None:
-    """Show how to fit, how far a fit has come, and what came of it."""
+    """Show the fit options, the progress of a fit, and its result."""
     show_heading("Fit")
     own = controller.session
     go, how = st.columns([2, 7], vertical_alignment="center")
@@ -44,7 +44,7 @@ def render_fit(controller: SessionController) -> None:
     if go.button("Fit", type="primary", icon=":material/play_arrow:", key="fit", disabled=not ready, width="stretch"):
         start_fit_or_report(controller)
         st.rerun()
-    with how, st.popover("How it is fitted", icon=":material/tune:"):
+    with how, st.popover("Fit options", icon=":material/tune:"):
         _edit_fit_choices(controller)
     if controller.task is not None:
         _show_progress(controller)
@@ -53,7 +53,7 @@ def render_fit(controller: SessionController) -> None:
             show_notice(trouble, "" if trouble == "Cancelled." else "warning")
     if not own.tray:
         if controller.task is None:
-            show_notice("Parameters with intervals, bands, residual verdict and certificate appear here after a fit.")
+            show_notice("Estimates with intervals, bands, residual tests and the certificate appear here after a fit.")
         return
     name = own.tray[-1]
     if len(own.tray) > 1:
@@ -68,17 +68,17 @@ def _edit_fit_choices(controller: SessionController) -> None:
         index = options.index(own[field])
         return str(widget(label, options, index=index, key=f"{field}-{revision}", **more))
 
-    labels = {"channel": "a level for each channel", "shared": "one level for all"}
+    labels = {"channel": "one level for each channel", "shared": "one level for all"}
     labels |= {"latent": "the free functions", "channels": "the channels"}
     radio: dict[str, Any] = {"format_func": labels.__getitem__, "horizontal": True}
     noise = choose(st.radio, "Noise", "noise", NOISE_MODELS, **radio)
-    prior = choose(st.radio, "Smooth are", "prior", PRIOR_TYPES, **radio)
-    latent = choose(st.selectbox, "Covariance", "latent", LATENT_KERNELS)
-    seed = st.number_input("Seed of the starts", 0, 10**6, own["seed"], key=f"seed-{revision}")
+    prior = choose(st.radio, "Prior on", "prior", PRIOR_TYPES, **radio)
+    latent = choose(st.selectbox, "Covariance function", "latent", LATENT_KERNELS)
+    seed = st.number_input("Random seed of the starting points", 0, 10**6, own["seed"], key=f"seed-{revision}")
     given, possible = controller.given, controller.possible_given
     if given and controller.session.held_out is not None:
         chosen = st.selectbox(
-            "Known over the held-out part",
+            "Known channels in the validation window",
             possible,
             index=possible.index(given),
             key=f"given-{revision}",
@@ -94,7 +94,7 @@ def _edit_fit_choices(controller: SessionController) -> None:
 
 @st.fragment(run_every=0.4)
 def _show_progress(controller: SessionController) -> None:
-    """Show how far a task has come, with a button that ends it."""
+    """Show the progress of a task, with a button to cancel it."""
     job = controller.task
     if job is None or collect_task(controller):
         st.rerun()
@@ -109,7 +109,7 @@ def _show_progress(controller: SessionController) -> None:
 
 
 def parameter_rows(result: Mapping[str, Any]) -> list[list[Any]]:
-    """Return the parameters of a fit as lines of a table, with as many digits as their errors leave."""
+    """Return the parameters of a fit as lines of a table, with digits according to their errors."""
     lines = []
     for name, own in result["parameters"].items():
         value, error, (low, high) = own["value"], own["std_error"], own["interval"]
@@ -123,10 +123,10 @@ def parameter_rows(result: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def show_result(controller: SessionController, name: str) -> None:
-    """Show all that came of a fit."""
+    """Show the result of a fit."""
     found = read_fit_result(controller, name)
     if not found or "trouble" in found:
-        show_notice(found.get("trouble", "Nothing is left of this fit."), "warning")
+        show_notice(found.get("trouble", "The result of this fit is missing."), "warning")
         return
     _show_badges(name, found)
     if found["warnings"]:
@@ -143,7 +143,7 @@ def show_result(controller: SessionController, name: str) -> None:
         records = list(found["figures"])
         record = str(st.selectbox("Record", records, key=f"record-of-{name}")) if len(records) > 1 else records[0]
         show_figure(found["figures"][record], words, f"channels-{name}-{record}")
-        st.caption("The mean of all curves that fit, the band in which 95 % of them lie, and samples; without noise.")
+        st.caption("Posterior mean, 95 % band and samples, without measurement noise.")
     if found["validation"] is not None:
         _show_validation(found["validation"], name)
 
@@ -176,7 +176,7 @@ def _show_estimates(controller: SessionController, result: Mapping[str, Any]) ->
     cells = [[name, value if isinstance(value, str) else (f"{value:.5g}", value)] for name, value in others.items()]
     cells.append(["log evidence", (f"{result['log_evidence']:.3f}", result["log_evidence"])])
     with st.expander("Noise, lengthscales, evidence, and the summary as text"):
-        show_table(["quantity", "value"], cells, numeric_columns=[1], aria_label="What else was learned")
+        show_table(["quantity", "value"], cells, numeric_columns=[1], aria_label="Other estimates")
         st.code(result["summary"], language=None)
         st.caption(f"Engine: {result['engine']}.")
 
@@ -189,22 +189,22 @@ def _show_verdicts(result: Mapping[str, Any]) -> None:
     if "trouble" in own:
         show_notice(own["trouble"], "warning")
         return
-    verdict = "Yes" if own["strict"] else "Not to rounding"
+    verdict = "Yes" if own["strict"] else "Not to rounding accuracy"
     text = (
-        f"Do the curves satisfy the equations? {verdict}: the mean and samples leave over at most "
-        f"{own['residual']:.1g} of the size of the terms; measuring it can be wrong by {own['uncertainty']:.1g}."
+        f"Do the curves satisfy the equations? {verdict}: the residuals of mean and samples are at most "
+        f"{own['residual']:.1g} of the size of the terms (uncertainty of this number: {own['uncertainty']:.1g})."
     )
     show_notice(text, "good" if own["strict"] else "warning")
-    with st.expander("What was proved"):
+    with st.expander("Certificate"):
         st.code(own["text"], language=None)
 
 
 def _show_unconstrained_fit(controller: SessionController, name: str) -> None:
-    """Show what a process without the equations makes of the same data, on request."""
+    """Show a fit to the same data without the equations, on request."""
     found = read_fit_result(controller, name, "free")
     if not found:
-        label = "What if the equations were not known?"
-        help_text = "Fits an unconstrained Gaussian process to each channel, and puts its curves into the equations."
+        label = "Compare with a fit without the equations"
+        help_text = "Fits a Gaussian process to each channel separately and substitutes its curves into the equations."
         busy = controller.task is not None
         if st.button(label, key=f"free-{name}", icon=":material/help:", help=help_text, disabled=busy):
             start_subtask(controller, name, "free", task="free", seed=controller.session.choices["seed"])
@@ -214,15 +214,15 @@ def _show_unconstrained_fit(controller: SessionController, name: str) -> None:
         show_notice(as_sentence(f"without the equations: {found['trouble']}"))
         return
     text = (
-        f"Without the equations, a Gaussian process on each channel leaves over up to {found['violation']:.2g} of the "
-        f"size of the terms of an equation; with them it is {found['ours']:.1g}. Log evidence without: "
-        f"{found['log_evidence']:.3f}."
+        f"Without the equations, the curves of a Gaussian process on each channel have residuals of up to "
+        f"{found['violation']:.2g} of the size of the terms; with the equations, {found['ours']:.1g}. Log evidence "
+        f"without the equations: {found['log_evidence']:.3f}."
     )
     show_notice(text)
 
 
 def _show_validation(validation: Mapping[str, Any], name: str) -> None:
-    st.markdown("##### Validation on what was held out")
+    st.markdown("##### Validation on the held-out data")
     if "trouble" in validation:
         show_notice(validation["trouble"], "warning")
         return
@@ -237,9 +237,9 @@ def _show_validation(validation: Mapping[str, Any], name: str) -> None:
             steps = [f"{each:.1f} %" if each is not None else "–" for each in percents]
             lines.append([channel, cell, (format_percent(own["coverage"]), own["coverage"]), " / ".join(steps)])
         ahead = list(next(iter(validation["channels"].values()))["ahead"])
-        head = ["channel", "free run, fit", "in 95 % band", f"ahead by {', '.join(ahead)} lines"]
+        head = ["channel", "fit of the free run", "in 95 % band", f"fit {', '.join(ahead)} lines ahead"]
         show_table(head, lines, numeric_columns=[1, 2], aria_label="Validation")
-        given = ", ".join(validation["given"]) or "the initial state alone"
+        given = ", ".join(validation["given"]) or "the initial state only"
         st.caption(f"Free run from {given}; {validation['start']}.")
     with right:
         words = f"Free run over the held-out measurements; fit {', '.join(_fit_percents(validation))}"
@@ -257,7 +257,7 @@ def render_comparison(controller: SessionController) -> None:
     results = ((name, read_fit_result(controller, name)) for name in controller.session.tray)
     tray = [(name, result) for name, result in results if result and "trouble" not in result]
     if not tray:
-        show_notice("Each fit is kept here: change equations, windows or parameters, fit again, and compare.")
+        show_notice("All fits are listed here. Change equations, windows or parameters, fit again, and compare.")
         return
     head = ["fit", "equations", "parameters", "fitted to", "log evidence", "validation", "residuals", "certificate"]
     # Evidences are comparable for the same file, window and number of measurements.
@@ -266,10 +266,10 @@ def render_comparison(controller: SessionController) -> None:
     lines = [_comparison_row(name, result, is_best=name == best) for name, result in tray]
     show_table(head, lines, numeric_columns=[4], aria_label="All fits of this session")
     if not is_comparable:
-        st.caption("Evidences are compared only where fits have the same data and the same window.")
+        st.caption("Log evidences can be compared only between fits to the same data and window.")
     left, right = st.columns([3, 7], vertical_alignment="bottom")
-    chosen = left.selectbox("A fit to take out of the tray", [name for name, _ in tray], key=f"out-{len(tray)}")
-    if right.button("Take it out", key="forget", icon=":material/delete:") and chosen:
+    chosen = left.selectbox("Fit to remove", [name for name, _ in tray], key=f"out-{len(tray)}")
+    if right.button("Remove", key="forget", icon=":material/delete:") and chosen:
         controller.remove_fit(str(chosen))
         st.rerun()
 
@@ -282,7 +282,7 @@ def _comparison_row(name: str, result: Mapping[str, Any], *, is_best: bool) -> l
     first, last = result["window"]
     checked = result["validation"]
     if checked is None:
-        validated = "nothing held out"
+        validated = "no held-out data"
     elif "trouble" in checked:
         validated = "not possible"
     else:
@@ -308,14 +308,14 @@ MIME_TYPES = {".html": "text/html", ".csv": "text/csv", ".png": "image/png"}
 
 
 def render_downloads(controller: SessionController) -> None:
-    """Show everything that can be taken away."""
-    show_heading("Take away")
+    """Show all downloads."""
+    show_heading("Download")
     left, right = st.columns([5, 7], gap="large")
     with left:
         if controller.session.tray:
             _offer_fit_files(controller)
         else:
-            show_notice("After a fit, its model, report, predictions and figures can be taken from here.")
+            show_notice("After a fit, you can download its model, report, predictions and figures here.")
         _offer_session(controller)
     with right:
         _show_scripts(controller)
@@ -323,13 +323,13 @@ def render_downloads(controller: SessionController) -> None:
 
 def _offer_fit_files(controller: SessionController) -> None:
     tray = controller.session.tray
-    name = st.selectbox("Of which fit", tray, index=len(tray) - 1, key=f"take-{len(tray)}-{tray[-1]}")
+    name = st.selectbox("Fit to download", tray, index=len(tray) - 1, key=f"take-{len(tray)}-{tray[-1]}")
     folder = controller.folder / name
     model = (folder / MODEL_FILE).read_bytes
     st.download_button("Model file", model, f"{name}.lodekit", key="get-model", on_click="ignore")
     found = read_fit_result(controller, name, "files")
     if not found:
-        label, busy = "Make report, predictions and figures", controller.task is not None
+        label, busy = "Create report, predictions and figures", controller.task is not None
         if st.button(label, key="deliver", icon=":material/description:", disabled=busy):
             start_export(controller, name, figures=find_spec("matplotlib") is not None)
             st.rerun()
@@ -346,7 +346,7 @@ def _offer_fit_files(controller: SessionController) -> None:
 
 
 def _offer_session(controller: SessionController) -> None:
-    st.markdown("**The whole session** in one file: what was typed, the data, and every fit")
+    st.markdown("**The whole session** in one file: all entries, the data, and every fit")
     own, folder = controller.session, controller.folder
     if obstacle := controller.save_error:
         show_notice(obstacle, "warning")
@@ -369,12 +369,12 @@ def _offer_session(controller: SessionController) -> None:
 
 def _show_scripts(controller: SessionController) -> None:
     if controller.system is None or not controller.session.file:
-        show_notice("With equations and data, the lines of Python and of shell that do the same appear here.")
+        show_notice("Once there are equations and data, equivalent shell commands and Python code appear here.")
         return
     own, text = controller.resolved_session(), controller.system_file()
-    st.markdown("**The same on the shell**, beside the system file and the data file")
+    st.markdown("**Equivalent shell commands**, in a folder with the system file and the data file")
     st.code(generate_shell(own), language="bash", wrap_lines=True)
-    st.markdown("**The same in Python**")
+    st.markdown("**Equivalent Python code**")
     st.code(generate_script(own), language="python", wrap_lines=True)
     one, two, three = st.columns(3)
     one.download_button("System file", text, SYSTEM_FILE, "text/plain", key="get-system", on_click="ignore")

@@ -23,7 +23,7 @@ from lodekit.studio.figures import describe_poles, pole_plot_svg
 from lodekit.studio.session import ParameterEntry, ParsedEquations
 from lodekit.support.text import as_sentence, format_count
 
-OWN_EQUATIONS = "your own"
+OWN_EQUATIONS = "your own equations"
 
 
 @st.fragment
@@ -37,7 +37,7 @@ def render_system(controller: SessionController) -> None:
     with right:
         parsed = controller.parsed
         if parsed.is_empty:
-            show_notice("Type equations, or take an example: x' = -a*x + u, say, is a room that cools and is heated.")
+            show_notice("Type equations, or choose an example. x' = -a*x + u describes a heated room that loses heat.")
         elif not parsed.equations:
             show_notice(parsed.error, "warning")
         else:
@@ -45,7 +45,7 @@ def render_system(controller: SessionController) -> None:
     if parsed.equations:
         _show_algebra(controller, parsed)
     if rested and controller.get_cached("shown") != controller.system:
-        # The steps below are about other equations now; they follow when nobody types any more.
+        # The steps below show other equations now; they are updated when the user stops typing.
         st.rerun()
 
 
@@ -54,7 +54,7 @@ def _choose_example(controller: SessionController) -> None:
     names = [OWN_EQUATIONS, *ready]
     now = controller.session.example if controller.example is not None else OWN_EQUATIONS
     chosen = st.selectbox(
-        "Begin with an example",
+        "Start with an example",
         names,
         index=names.index(now),
         format_func=lambda name: name if name == OWN_EQUATIONS else f"{name.replace('_', ' ')}: {ready[name]['story']}",
@@ -66,11 +66,11 @@ def _choose_example(controller: SessionController) -> None:
 
 
 def _edit_equations(controller: SessionController) -> bool:
-    """Show the editor, and return whether somebody has just stopped typing."""
+    """Show the editor, and return whether the user has just stopped typing."""
     own = controller.session
     text, rest = equation_editor(own.equations, key=f"equations-{own.edition}")
     declared = st.text_input(
-        "Parameters, as far as they are not told by the equations",
+        "Parameters that are not recognised automatically",
         own.declared,
         key=f"declared-{own.edition}",
         max_chars=2000,
@@ -90,13 +90,13 @@ def _show_analysis(parsed: ParsedEquations) -> None:
     word = "controllable" if parsed.is_controllable else "not controllable"
     kind = "" if parsed.is_controllable else "warning"
     free = parsed.free_functions
-    freedom = format_count(free, "free function") if free else "nothing free"
+    freedom = format_count(free, "free function") if free else "no free functions"
     badge = f'<span class="lk-badge {kind}">{word}</span>' if free else ""
     listed = "".join(f"<li>{escape(text)}</li>" for text in (*parsed.sentences, *parsed.notes))
     words = f'<div class="lk-note" role="status"><ul>{listed}</ul></div>'
     render_html(f'{typeset}<p>{badge}<span class="lk-badge plain">{freedom}</span></p>{words}', "analysis")
     if inferred := ", ".join(parsed.inferred_parameters):
-        st.caption(f"Taken for parameters: {inferred}. Channels: {', '.join(parsed.channels)}.")
+        st.caption(f"Recognised as parameters: {inferred}. Channels: {', '.join(parsed.channels)}.")
 
 
 def _show_algebra(controller: SessionController, parsed: ParsedEquations) -> None:
@@ -107,11 +107,11 @@ def _show_algebra(controller: SessionController, parsed: ParsedEquations) -> Non
     with right:
         if parsed.dimensions:
             listed = [[name, text] for name, text in parsed.dimensions.items()]
-            show_table(["parameter", "its dimension, as the equations imply it"], listed, aria_label="Dimensions")
+            show_table(["parameter", "dimension implied by the equations"], listed, aria_label="Dimensions")
         if parsed.inputs:
             shown = "; ".join(", ".join(names) for names in parsed.inputs[:12])
             more = f"; and {len(parsed.inputs) - 12} more" if len(parsed.inputs) > 12 else ""
-            st.markdown(f"**Possible inputs** (what could be chosen freely): {shown}{more}.")
+            st.markdown(f"**Possible inputs** (channels that can be chosen freely): {shown}{more}.")
         if st.toggle("Smith form and proof", key="proof"):
             text, proved, error = controller.proof()
             st.code(text, language=None, wrap_lines=False)
@@ -128,28 +128,28 @@ def _show_poles(controller: SessionController, parsed: ParsedEquations) -> None:
     try:
         poles, fixed = controller.poles_and_modes(known)
     except LodekitError as problem:
-        st.caption(as_sentence(f"exponents are not determined here: {controller.error_message(problem)}"))
+        st.caption(as_sentence(f"the poles cannot be determined: {controller.error_message(problem)}"))
         return
     if not poles and not fixed:
         return
     words = describe_poles(poles, fixed)
     at = ", ".join(f"{name} = {value:.4g}" for name, value in values.items())
-    what = [f"× poles, with {', '.join(known)} known"] if poles else []
-    what += ["● modes that nothing can influence"] if fixed and parsed.free_functions else []
+    what = [f"× poles (inputs: {', '.join(known)})"] if poles else []
+    what += ["● uncontrollable modes"] if fixed and parsed.free_functions else []
     caption = "; ".join(what or ["● modes"]) + (f"; at {at}" if at else "")
     texts = f"<p>{escape(caption)}</p><p>{escape(words)}.</p>"
     render_html(f'<div class="lk-plane">{pole_plot_svg(poles, fixed)}{texts}</div>', "plane")
 
 
 def render_parameters(controller: SessionController) -> None:
-    """Show what is known of the parameters, and the curve at the values of their sliders."""
+    """Show the constraints and priors of the parameters, and the curve at the slider values."""
     show_heading("Parameters")
     system = controller.system
     if system is None:
-        show_notice("Parameters appear here as soon as there are equations.")
+        show_notice("Parameters appear here once there are equations.")
         return
     if not system.parameters:
-        show_notice("These equations have no parameters: nothing of them is to be learned.")
+        show_notice("These equations have no parameters to estimate.")
     _show_sliders_and_curve(controller, tuple(system.parameters))
     if system.parameters:
         _edit_parameters(controller, tuple(system.parameters))
@@ -157,7 +157,7 @@ def render_parameters(controller: SessionController) -> None:
 
 @st.fragment
 def _show_sliders_and_curve(controller: SessionController, names: tuple[str, ...]) -> None:
-    """Show sliders beside the curve; nothing else, so that it follows at once."""
+    """Show only the sliders and the curve, so that it is updated immediately."""
     sliders, curve = st.columns([5, 7], gap="large") if names else (st.container(), st.container())
     rested = False
     with sliders:
@@ -167,7 +167,7 @@ def _show_sliders_and_curve(controller: SessionController, names: tuple[str, ...
     with curve:
         _show_curve(controller)
     if rested:
-        # The rest of the page follows when a slider has come to rest.
+        # The rest of the page is updated when a slider has come to rest.
         st.rerun()
 
 
@@ -179,7 +179,7 @@ def _show_sliders(controller: SessionController, names: tuple[str, ...]) -> bool
     for name in names:
         entry, dimension = controller.session.entry(name), dimensions.get(name, "")
         low, high = slider_range(entry, centres[name])
-        label = f"{name} in {dimension}" if dimension not in ("", "1", "cannot be told") else name
+        label = f"{name} in {dimension}" if dimension not in ("", "1", "undetermined") else name
         # A value that was typed may lie outside.
         limits = {"low": min(low, entry.value), "high": max(high, entry.value), "value": entry.value}
         sliders.append({"name": name, "label": label, **limits})
@@ -196,17 +196,17 @@ def _show_sliders(controller: SessionController, names: tuple[str, ...]) -> bool
 
 @st.fragment
 def _edit_parameters(controller: SessionController, names: tuple[str, ...]) -> None:
-    """Show what is known of each parameter, one a line."""
+    """Show the options of each parameter, one per line."""
     changed = False
     for name in names:
         changed |= _edit_parameter(controller, name)
-    st.caption("Value; known and not learned, or only positive; bounds; a prior, normal or lognormal.")
+    st.caption("For each parameter: value; fixed (known) or positive; bounds; normal or lognormal prior.")
     if changed:
         st.rerun()
 
 
 def _edit_parameter(controller: SessionController, name: str) -> bool:
-    """Show what is known of one parameter, and return whether it was changed."""
+    """Show the options of one parameter, and return whether they were changed."""
     own, revision = controller.session.entry(name), controller.session.revision
     head, typed, fixed, sign, bounds, prior = st.columns([1, 3, 2, 2, 3, 4], vertical_alignment="center")
     head.markdown(f"`{name}`")
@@ -256,7 +256,7 @@ def _offer_fit(controller: SessionController) -> None:
         key="fit-from-here",
         icon=":material/play_arrow:",
         disabled=controller.task is not None or controller.session.file == "",
-        help="Begin the search for the best values where the sliders stand.",
+        help="Start the search at the values of the sliders.",
     )
     if go:
         start_fit_or_report(controller, starts=True)
@@ -265,7 +265,7 @@ def _offer_fit(controller: SessionController) -> None:
 
 def _show_curve(controller: SessionController) -> None:
     if not controller.session.file:
-        show_notice("With data, the curve at these values is drawn here, and follows the sliders.")
+        show_notice("Once there are data, the curve at the values of the sliders is drawn here.")
         return
     try:
         svg, log_evidence = controller.curve_image()

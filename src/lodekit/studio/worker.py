@@ -45,7 +45,7 @@ REQUEST_FILE, RESULT_FILE, PROGRESS_FILE = "request.json", "result.json", "progr
 
 
 def run_task(folder: Path) -> None:
-    """Do what a folder asks for, and write what came of it there: a result, or what went wrong in words."""
+    """Run the task of a folder, and write its result there: the values, or an error message."""
     try:
         wanted = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
         with listening(_progress_writer(folder)):
@@ -72,7 +72,7 @@ def _progress_writer(folder: Path) -> Callable[[str, int, int | None], None]:
 
 
 def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit, and return all that is shown of a fit."""
+    """Fit, and return everything that the page shows of a fit."""
     began = time.monotonic()
     product = fit_file(
         read_system_file(folder / request["system"]),
@@ -84,7 +84,7 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     )
     gp = product.gp
     gp.save(folder / MODEL_FILE)
-    _progress_writer(folder)("looking at the curves", 0, None)
+    _progress_writer(folder)("checking the curves", 0, None)
     return {
         **fit_to_dict(product),
         "summary": gp.summary(),
@@ -137,7 +137,7 @@ def _certify(gp: LODEGP) -> dict[str, Any]:
 def _validate(gp: LODEGP, folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return how well the part of the data that was held out is predicted."""
     if len(gp.fit_.record_fits) > 1:
-        return {"trouble": "expected one record to validate on, got several in this file; give one of them alone"}
+        return {"trouble": "expected one record for validation, got several in this file; use a file with one of them"}
     try:
         record = read_record(gp, folder / request["data"], None, request["dt"], tuple(request["held_out"]))
         found = gp.validate(record, given=request["given"] or None)
@@ -160,8 +160,8 @@ def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, An
     measured = {item.observable: item for item in fit.measurements.plotted_series}
     if absent := [name for name in names if name not in measured]:
         raise LodekitError(
-            f"{', '.join(absent)} was not measured, and without the equations nothing is known of it; so there is no "
-            "curve to put into them"
+            f"{', '.join(absent)} was not measured, and without the equations its curve is unknown, so it cannot be "
+            "substituted into them"
         )
     mark = "_"
     while any(f"{name}{mark}" in names for name in names):
@@ -177,7 +177,7 @@ def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, An
     written, own = EquationEvaluator(gp.system.written, gp.system.channels, values), LODEGP.from_fit(fit)
 
     def curve(at: Array) -> Array:
-        # What is known, also at an earlier time, the fit with the equations knows as well.
+        # Known inputs, also delayed ones, are predicted by the fit with the equations.
         parts = [rival.predict(at, names), own.predict(at, known) if known else np.zeros((len(at), 0))]
         order = [*names, *known]
         return np.concatenate(parts, axis=1)[:, [order.index(name) for name in gp.system.channels]]
@@ -193,7 +193,7 @@ def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, An
 
 
 def _export_results(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Write report, predictions and figures of a fit beside its model."""
+    """Write report, predictions and figures of a fit to the folder of its model."""
     product = FitRun(read_model(folder / MODEL_FILE), request["source"], request["command"], tuple(request["notes"]))
     contents = compute_results(product, figures=request["figures"])
     for name, content in contents.items():
@@ -210,8 +210,8 @@ TASK_FUNCTIONS: dict[str, Callable[[Path, Mapping[str, Any]], dict[str, Any]]] =
 
 
 def main() -> None:
-    """Wait for the name of a folder, do what it asks for, and end."""
-    # Nothing of a computation is printed, whatever a library may want to say.
+    """Wait for the name of a folder, run its task, and end."""
+    # Nothing is printed during a computation, also not by libraries.
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     name = sys.stdin.readline().strip()
     if name:

@@ -319,8 +319,8 @@ def format_system_file(
     # Fit them to measurements:      lodekit fit THIS_FILE data.csv
     title = "A tank"
     <BLANKLINE>
-    # x' is the derivative in time; a name that is no parameter is a channel.
-    # With a dead time: tau*y' + y = K*delay(u, T); of second order: tau1*tau2*y'' + (tau1 + tau2)*y' + y = K*u.
+    # x' is the time derivative of x; every name that is not a parameter is a channel.
+    # With a dead time: tau*y' + y = K*delay(u, T); second order: tau1*tau2*y'' + (tau1 + tau2)*y' + y = K*u.
     equations = [
     """
     known = hints or SystemFileHints()
