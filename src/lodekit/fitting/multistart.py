@@ -152,7 +152,9 @@ def _reads_from_disk(setup: FitSetup) -> bool:
     return setup.engine_task.on_disk and setup.engine_choice.factory.has_states
 
 
-def _search_without_disturbances(setup: FitSetup, initial_point: Array | None = None) -> Optimum:
+def _search_without_disturbances(
+    setup: FitSetup, initial_point: Array | None = None, tolerance: float | None = None
+) -> Optimum:
     """Return the best optimum of all searches without disturbances, before last steps."""
     opt, is_read = options.SEARCH, initial_point is None and _reads_from_disk(setup)
     # Of several records, each may be short.
@@ -166,7 +168,7 @@ def _search_without_disturbances(setup: FitSetup, initial_point: Array | None = 
         return _search_from_subsamples(setup, (most_active_segment, decimate_record), opt.subsample_rows)
     if initial_point is None and (rows := _informative_rows(setup)):
         return _search_from_subsamples(setup, (most_active_segment,), rows)
-    return multistart(setup, setup.objective, initial_point)
+    return multistart(setup, setup.objective, initial_point, tolerance)
 
 
 def build_noise_continuation(setup: FitSetup) -> list[Objective]:
@@ -336,7 +338,7 @@ def maximize_with_disturbances(
         found = _continue_from_subsample(objective, *subsample[:2])
     elif initial_point is None:
         try:
-            first = _search_without_disturbances(bare)
+            first = _search_without_disturbances(bare, tolerance=opt.disturbance_tolerance)
         except (AccuracyError, FitError):
             # Data with next to no noise may not be possible at all without disturbances.
             first = None
@@ -479,12 +481,17 @@ def _insert_disturbance(prior: Prior, hyper: Hyperparameters, former: Hyperparam
     return replace(hyper, disturbance_lengthscales=lengths, disturbance_amplitudes=deviations)
 
 
-def multistart(setup: FitSetup, objective: Objective, initial_point: Array | None = None) -> Optimum:
-    """Return the best optimum of an objective over the data of a setup, from all starts or from a given point."""
+def multistart(
+    setup: FitSetup, objective: Objective, initial_point: Array | None = None, tolerance: float | None = None
+) -> Optimum:
+    """Return the best optimum of an objective over the data of a setup, from all starts or from a given point.
+
+    A search of the output-error method ends if a step gains less than the tolerance.
+    """
     opt, layout, measurements = options.SEARCH, objective.layout, setup.measurements
     if layout.size == 0:
         return _evaluate_fixed(objective)
-    fine = opt.fine_tolerance * objective.engine.search_limits.evidence_tolerance
+    fine = opt.fine_tolerance * objective.engine.search_limits.evidence_tolerance if tolerance is None else tolerance
     guesses, generator = setup.collect_guesses()
     parts = [] if measurements.has_only_statistics else list(measurements.records.values())
     # Inputs are known, or initial states have a diffuse prior.
