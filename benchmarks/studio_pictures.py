@@ -17,7 +17,7 @@ from PIL import Image
 from studio_browser import Visitor, browsing, serving
 
 _FOLDER = Path(__file__).parents[1] / "docs" / "studio"
-_STEPS = ("system", "data", "parameters", "fit", "compare", "take-away")
+_STEPS = ("system", "data", "parameters", "fit", "compare", "download")
 
 
 def prepare(visitor: Visitor) -> None:
