@@ -1,6 +1,6 @@
 """LODEGP, the estimator: a Gaussian process whose every realization satisfies a linear ODE system.
 
-Its methods are functions of the fit. It follows the conventions of scikit-learn, which itself is not needed.
+Its methods are functions of the fit. It follows the conventions of scikit-learn, which is not required.
 """
 
 from __future__ import annotations
@@ -63,38 +63,39 @@ class LODEGP:
     system : System
         The equations with their channels and parameters.
     latent : str or sequence of str
-        Covariance of the free functions: ``"se"``, or ``"matern-p/2"`` with odd p; one for all or one each.
+        Kernel of the free functions: ``"se"``, or ``"matern-p/2"`` with odd p; one for all or one for each.
     prior : {"latent", "channels"}
-        Of functions of time: independent processes for the free functions, as in the paper; or for the channels,
-        conditioned on the equations: canonical, with hyperparameters in the channels' units. The prior of a parameter
-        goes with the parameter, ``lk.Parameter(prior=lk.LogNormal(10, 0.3))``.
+        Prior of the functions of time: independent processes for the free functions, as in the paper; or for the
+        channels, conditioned on the equations, with hyperparameters in the units of the channels. For the prior of a
+        parameter of the equations, use ``lk.Parameter(prior=lk.LogNormal(10, 0.3))``.
     noise : {"channel", "shared"}
-        One learned level of noise for each observable, or one number for all of them, each in its own unit.
+        One estimated noise level for each observable, or one number for all of them, each in its own unit.
     engine : {"auto", "dense", "spectral", "modal", "markov"}
-        How the log evidence is computed: by Cholesky; on waves, at a cost that does not depend on the number of
-        measurements; on modes alone; or on states, in time that grows as the measurements do. ``engine_`` says what was
-        used, and why.
+        How the log evidence is computed: by a Cholesky decomposition; with Fourier features, at a cost that does not
+        depend on the number of measurements; with modes alone; or by a Kalman filter, in time proportional to the
+        number of measurements. ``engine_`` states the choice and the reason.
     tolerance : float
-        Of the spectral engine: the largest error of the covariance, relative to itself and to the noise.
+        Largest error of the covariance in the spectral engine, relative to the covariance and to the noise.
     restarts : int
-        How many starts are followed at most; the search ends early when two agree.
+        Maximum number of starting points of the optimiser; the search ends early if two of them agree.
     random_state : int, optional
-        Seed of the starts that are drawn, after those that follow from the data; where two of these agree, none is.
+        Random seed for the optimiser's starting points. Random ones are used after those computed from the data,
+        unless two searches have already agreed.
     n_jobs : int, optional
-        How many starts joblib follows at the same time, -1 for one on each core; its backends (loky, Dask, Ray, Spark)
-        are chosen by ``joblib.parallel_config``.
+        Number of starting points that joblib searches in parallel, -1 for one on each core. Choose a backend (loky,
+        Dask, Ray, Spark) with ``joblib.parallel_config``.
     device : str, optional
-        Where the dense engine computes, through PyTorch: ``"cuda"``; NumPy does otherwise.
+        PyTorch device of the dense engine, such as ``"cuda"``; NumPy is used by default.
     mode_deviation : float or {"open", "learned"}, optional
-        The prior deviation of every mode, in the unit of the function p of the mode; the paper's modes have 1.
-        ``"open"`` makes it so wide that data alone tell initial states, and is the default if known inputs drive all
-        that was measured, or if exact values set the initial state; ``"learned"`` is the default otherwise.
+        Prior standard deviation of every mode, in the unit of the function p of the mode; it is 1 in the paper.
+        ``"open"`` makes it so large that the data alone determine initial states, and is the default if known inputs
+        drive all measured channels or exact values fix the initial state; otherwise ``"learned"``, estimated.
     inputs : dict of str to {"hold", "linear", "auto"}, optional
-        Channels that somebody set, known for all times from their samples: held until the next sample, or straight
-        lines between them; ``"auto"`` fits both and keeps the more likely. All else is learned given these inputs.
+        Known inputs: channels known for all times from their samples, by zero-order hold or linear interpolation;
+        ``"auto"`` fits both and keeps the more likely one. Everything else is estimated given these inputs.
     disturbances : dict of str to str, optional
-        Channels that drive the equations, unknown and never measured: ``"white"`` noise, or ``"matern-1/2"`` and
-        smoother for those with a memory. Their deviations and lengthscales are learned; ``disturbances_`` tells them.
+        Unmeasured channels that drive the equations: ``"white"`` noise, or ``"matern-1/2"`` and smoother for
+        correlated ones. ``disturbances_`` has their estimated standard deviations and lengthscales.
 
     Examples
     --------
@@ -108,7 +109,7 @@ class LODEGP:
     True
     """
 
-    #: The fit as one value, once there is one.
+    #: The result of `fit`, as one value.
     fit_: Fit
 
     def __init__(
@@ -135,12 +136,12 @@ class LODEGP:
 
     @classmethod
     def from_fit(cls, fit: Fit) -> LODEGP:
-        """Return an estimator that is fitted already.
+        """Return a fitted estimator from a fit.
 
         Parameters
         ----------
         fit : Fit
-            The arguments of the estimator are those of its setup.
+            Its settings become the arguments of the estimator.
 
         Examples
         --------
@@ -195,36 +196,37 @@ class LODEGP:
         dt: float | None = None,
         records: str | None = None,
     ) -> LODEGP:
-        """Return the estimator itself, with parameters, hyperparameters and noise learned from measurements.
+        """Estimate parameters, hyperparameters and noise from measurements; return the estimator itself.
 
         Parameters
         ----------
         t : array-like, shape (n,), Observations, Statistics, path, DataFrame, Series, Source, or a list of these
-            Times, in any order; repeated times are fine. A path or pattern of CSV and Parquet files, or a DataFrame of
-            any library, Dask included, holds times and values in columns, which are found by name; files may be larger
-            than memory, and an index may hold the times. Dates become seconds since the first one. A list holds several
-            records, ``[(t1, Y1), (t2, Y2)]``, files or DataFrames: they share all that is learned, each has functions
-            and an initial state of its own. Several files of one record are a pattern, or a list in the list.
+            Times, in any order; times may repeat. Or a table with times and values in columns, which are recognised by
+            name: the path of a CSV or Parquet file, a pattern for several, or a DataFrame of any library, including
+            Dask. Files may be larger than memory, and times may be in the index. Dates become seconds since the first
+            one. A list contains several records, ``[(t1, Y1), (t2, Y2)]``, files or DataFrames: they share all
+            estimates, but each has its own functions of time and initial state. For several files of one record, use a
+            pattern, or a list in the list.
         Y : array (n, channels), dict of observable to array, or DataFrame
-            NaN, or masked, for missing values; a dict may hold any observables, such as ``"f1'"``. None where `t`
-            holds them.
+            Values; NaN or masked if missing. A dict may contain any observables, such as ``"f1'"``. None if `t`
+            contains them.
         noise_std : number, array or dict, optional
-            Known noise; zero makes values exact. Learned where not given. For files and DataFrames a number, or a
-            dict of channel to number or column.
+            Standard deviation of the noise; zero makes values exact. Estimated if not given. For files and DataFrames
+            a number, or a dict of channel to number or column.
         time : str, optional
-            The column of the time in files or DataFrames; ``t``, ``time``, ``date`` and the like by default.
+            The time column of files or DataFrames; by default ``t``, ``time``, ``date`` or similar.
         columns : dict of observable to column, optional
-            For columns of files or DataFrames with other names: a name, or a number counted from one. ``t`` is the
+            Columns of files or DataFrames that have other names: a name, or a number counted from one. ``t`` is the
             time, ``std(f1)`` the known noise of f1.
         dt : float, optional
-            The time between two rows of a file or DataFrame that has no time.
+            Sampling interval of a file or DataFrame without a time column.
         records : str, optional
-            The column of a file or DataFrame that says which record a line belongs to.
+            The column of a file or DataFrame that contains the record of each row.
 
         Returns
         -------
         self : LODEGP
-            With ``parameters_``, ``noise_``, ``log_evidence_`` and more; all comes from ``fit_``, the fit as one value.
+            With ``parameters_``, ``noise_``, ``log_evidence_`` and more, all computed from ``fit_``.
 
         Examples
         --------
@@ -240,7 +242,7 @@ class LODEGP:
         arguments = self._arguments()
         source = self._read(t, Y, noise_std, time=time, columns=columns, dt=dt, records=records)
         fit = fit_with_hold_selection(self.system, arguments, source.measurements, Labels.from_dict(source.labels))
-        # Whoever has read a source has seen its notes.
+        # A loaded source has already shown its notes.
         self.fit_ = fit if source is t else replace(fit, notes=source.notes)
         return self
 
@@ -255,17 +257,17 @@ class LODEGP:
         relearn: bool = True,
         record: str | int | None = None,
     ) -> LODEGP:
-        """Return the estimator itself, fitted to more measurements; the search starts from what was learned so far.
+        """Add measurements and fit again, starting from the current estimates; return the estimator itself.
 
         Parameters
         ----------
         t, Y, noise_std, time, columns
-            As in `fit`, for the new measurements alone: later ones, or other channels at any time. Dates are counted
-            from the same origin, and columns are those of the fit where nothing else is said.
+            As in `fit`, for the new measurements only: later ones, or other channels at any time. Dates are counted
+            from the same origin, and columns are those of the fit by default.
         relearn : bool
-            Whether parameters and hyperparameters are learned anew, or kept as they are.
+            Whether to estimate parameters and hyperparameters again; otherwise they are kept.
         record : str or int, optional
-            The record that they belong to; a name that is not there makes a new record. Needed where there are several.
+            The record of these measurements; a new name adds a record. Required if there are several.
 
         Examples
         --------
@@ -289,7 +291,7 @@ class LODEGP:
         return self
 
     def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> LoadedData:
-        """Return what is read from anything that `fit` accepts."""
+        """Return the data from any form that `fit` accepts."""
         options |= table_checks(self.system)
         options["never"] = tuple(self.disturbances or ()) if isinstance(self.disturbances, Mapping) else ()
         return load_data(t, Y, self.system.plain_channels, noise_std=noise_std, **options)
@@ -301,17 +303,17 @@ class LODEGP:
 
     @property
     def disturbances_(self) -> dict[str, Disturbance]:
-        """What was learned of each disturbance by name: deviation, lengthscale, and whether it is needed."""
+        """The disturbances by name: standard deviation, lengthscale, and whether each is needed."""
         return self.fit_.disturbances
 
     @property
     def hyperparameters_(self) -> dict[str, float]:
-        """Lengthscales and deviations by name, in the user's units."""
+        """Lengthscales and amplitudes (standard deviations) by name, in the user's units."""
         return self.fit_.described_hyperparameters
 
     @property
     def noise_(self) -> dict[str, float]:
-        """Learned levels of noise by name, in the user's units; under ``"shared"`` where there is one for all."""
+        """Estimated noise levels by name, in the user's units; under ``"shared"`` if there is one for all."""
         return self.fit_.noise
 
     @property
@@ -321,40 +323,40 @@ class LODEGP:
 
     @property
     def converged_(self) -> bool:
-        """Whether the search settled, and not below what smooth curves that obey no equation reach."""
+        """Whether the search converged, and is not clearly worse than smooth curves without equations."""
         return self.fit_.converged
 
     @property
     def engine_(self) -> str:
-        """The engine that was used, and why."""
+        """The engine that was used, and the reason."""
         return str(self.fit_.engine_choice)
 
     @property
     def records_(self) -> tuple[str, ...]:
-        """The names of the records: of files, cells of a column, or numbers from zero; ``"0"`` where there is one."""
+        """The names of the records: file names, cells of a column, or numbers from zero; ``"0"`` if there is one."""
         return self.fit_.record_names
 
     @property
     def warnings_(self) -> list[str]:
-        """Sentences to read before believing the fit; none where nothing is wrong."""
+        """Warnings about the fit, in sentences; empty if there are none."""
         return self.fit_.warnings
 
     @property
     def labels_(self) -> dict[str, Any]:
-        """The title, the units and the origin that `label` was given."""
+        """Title, units, origin and other labels, as a dict."""
         return self.fit_.labels.to_dict()
 
     def label(self, *, title: str = "", units: Mapping[str, str] | None = None, origin: str | None = None) -> LODEGP:
-        """Return the estimator itself, with labels for figures, reports and files; they are kept when it is saved.
+        """Set labels for figures, reports and files, which are saved with the model; return the estimator itself.
 
         Parameters
         ----------
         title : str
-            Of reports.
+            Title of reports.
         units : dict of str to str, optional
             Units of channels, parameters and the time ``t``, by name.
         origin : str, optional
-            The date that is time zero, in ISO format, where times are counted since then; kept by default.
+            The date of time zero, in ISO format, if times are counted from a date; unchanged by default.
 
         Examples
         --------
@@ -368,12 +370,12 @@ class LODEGP:
 
     @classmethod
     def load(cls, path: str | Path) -> LODEGP:
-        """Return a model that `save` has written, ready to predict.
+        """Load a fitted model that was written by `save`.
 
         Parameters
         ----------
         path : str or Path
-            The file, or the folder that ``lodekit fit`` has written.
+            The file, or a folder written by ``lodekit fit``.
 
         Examples
         --------
@@ -393,7 +395,7 @@ class LODEGP:
         Parameters
         ----------
         deep : bool
-            Has no effect; scikit-learn passes it.
+            Ignored; for compatibility with scikit-learn.
 
         Examples
         --------
@@ -405,12 +407,12 @@ class LODEGP:
         return {name: getattr(self, name) for name in names}
 
     def set_params(self, **arguments: Any) -> LODEGP:
-        """Return the estimator with some arguments changed, as scikit-learn does; a fit stays as it is.
+        """Change arguments, as in scikit-learn, and return the estimator itself; an existing fit is not changed.
 
         Parameters
         ----------
         **arguments
-            By name, as the estimator is made with.
+            Arguments of the estimator by name.
 
         Examples
         --------

@@ -20,21 +20,20 @@ _PARAMETER_PRIOR_HINT = "; the prior of a parameter goes with the parameter: lk.
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a system is fitted: the arguments of `lodekit.LODEGP` beside the system, where they are described.
+    """How a system is fitted: the arguments of `lodekit.LODEGP` except the system; it documents them.
 
-    latent: Covariance of the free functions.
+    latent: Kernel of the free functions.
     prior: Whether the processes are the free functions or the channels.
-    noise: One learned level of noise for each observable, or one for all.
+    noise: One estimated noise level for each observable, or one for all.
     engine: ``"auto"``, or the name of an engine.
     tolerance: The largest error of the covariance, for engines that have one.
-    restarts: How many starts are followed at most.
-    random_state: Seed of the starts.
-    n_jobs: How many starts are followed at the same time.
-    device: Where PyTorch computes; NumPy does otherwise.
-    mode_deviation: Of all modes; None leaves them open where known inputs drive all that was measured, and learns it
-        elsewhere.
-    inputs: Channels that are known for all times from their samples, and what they do between these.
-    disturbances: Channels that drive the equations and are unknown, and what kind of process each is.
+    restarts: Maximum number of starting points of the optimiser.
+    random_state: Random seed for the starting points.
+    n_jobs: Number of starting points that are searched in parallel.
+    device: PyTorch device; None for NumPy.
+    mode_deviation: Prior standard deviation of all modes, ``"open"``, ``"learned"``, or None for the default.
+    inputs: Known inputs, and their interpolation between samples.
+    disturbances: Unmeasured channels that drive the equations, and the kind of process of each.
     """
 
     latent: str | Sequence[str] = "se"
@@ -51,7 +50,7 @@ class FitSettings:
     disturbances: Mapping[str, str] | None = None
 
     def check(self) -> None:
-        """Raise where an argument is not what it should be."""
+        """Raise if an argument is invalid."""
         if self.noise not in ("channel", "shared"):
             raise LodekitError(f"expected noise='channel' or 'shared', got {self.noise!r}")
         if self.prior not in ("latent", "channels"):
@@ -77,7 +76,7 @@ class FitSettings:
             raise LodekitError(f"expected n_jobs as a whole number other than zero, or None, got {self.n_jobs!r}")
 
     def parse_inputs(self, system: System) -> dict[str, str]:
-        """Return what each known input does between its samples, by name; raise where that is no input of a system."""
+        """Return the interpolation of each known input by name; raise if one is invalid."""
         if self.inputs is None:
             return {}
         if not isinstance(self.inputs, Mapping):
@@ -96,7 +95,7 @@ class FitSettings:
         return dict(self.inputs)
 
     def parse_disturbances(self, system: System) -> dict[str, str]:
-        """Return the kind of each disturbance, by name; raise where that is none of a system."""
+        """Return the kind of each disturbance by name; raise if one is invalid."""
         if self.disturbances is None:
             return {}
         if not isinstance(self.disturbances, Mapping):
@@ -118,7 +117,7 @@ class FitSettings:
         return dict(self.disturbances)
 
     def parse_kernels(self, system: System) -> tuple[Kernel, ...]:
-        """Return the covariance of each free function of a system, in order; raise where their number is wrong."""
+        """Return the kernel of each free function of a system, in order; raise if their number is wrong."""
         count = system.free_functions
         if not isinstance(self.latent, str | Sequence):
             raise LodekitError(f"expected latent as a text or a list of texts, got {type(self.latent).__name__}")
@@ -143,7 +142,7 @@ def _check_channel(system: System, argument: str, name: str) -> None:
 
 
 def resolve_parameter_value(system: System, name: str, values: Mapping[str, float]) -> float:
-    """Return the value of a parameter: that which is given, or the fixed or start value of the system.
+    """Return the value of a parameter: the given one, or the fixed or start value of the system.
 
     Examples
     --------

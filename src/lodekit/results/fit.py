@@ -38,24 +38,24 @@ from lodekit.uncertainty.laplace import LaplaceApproximation
 from lodekit.uncertainty.sandwich import compute_inflation_factors, sandwich_covariance
 from lodekit.uncertainty.variance_tests import Disturbance, summarize_disturbances
 
-#: What deviations of modes are called, before their number.
+#: Label of standard deviations of modes, before their number.
 MODE_STD_LABEL = "deviation of mode"
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted model: its setup, the optimum, the curvature there, and all that follows from them.
+    """A fitted model: setup, optimum and observed information, with all results computed from them.
 
-    setup: Everything that was settled before anything was learned.
-    optimum: Where the search ended.
+    setup: The model and the data before the optimisation.
+    optimum: The result of the optimisation.
     observed_information: Minus the Hessian of the objective at the optimum, on the scale of the search; (n, n).
-    posteriors: At the optimum, one for each record, by name.
-    labels: The words that figures, reports and files use.
-    notes: What was found out about the files or the DataFrame that were read.
-    diagnosis: What is to be known before it is believed.
-    hold_preference: For inputs whose kind was chosen, by how much the log evidence exceeds that of the other kind.
-    disturbance_gains: By how much the objective is less without each disturbance.
-    parent: The fit to all records, if this is one of several; it holds all that they share.
+    posteriors: Posterior at the optimum of each record, by name.
+    labels: Title and units for figures, reports and files.
+    notes: Remarks on how files or DataFrames were read.
+    diagnosis: Results of the checks: convergence, identifiability, residuals.
+    hold_preference: For inputs with ``"auto"``, by how much the log evidence exceeds that of the other kind.
+    disturbance_gains: By how much the objective decreases without each disturbance.
+    parent: The joint fit to all records, if this is the part of one record.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class Fit:
 
     @cached_property
     def record_fits(self) -> tuple[Fit, ...]:
-        """The fit as each record sees it: curves and measurements of its own, and all that was learned from all."""
+        """The fit of each record: its own curves and measurements, with the shared estimates."""
         if len(self.posteriors) == 1:
             return (self,)
         base = replace(self, notes=(), parent=self)
@@ -105,12 +105,12 @@ class Fit:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether rows are read from disk for every question: they are too many for memory."""
+        """Whether rows are read from disk for every computation, because they do not fit into memory."""
         pairs = ((part.engine_choice.factory, part.measurements) for part in self.record_fits)
         return any(factory.has_states and own.has_only_statistics for factory, own in pairs)
 
     def require_full_record(self, what: str) -> None:
-        """Raise where most rows were left out when the model was saved."""
+        """Raise if the model was saved without most of its rows."""
         if any(part.measurements.is_truncated for part in self.record_fits):
             raise DataError(
                 f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
@@ -118,11 +118,11 @@ class Fit:
             )
 
     def for_record(self, record: object = None) -> Fit:
-        """Return the fit as one record sees it."""
+        """Return the fit of one record."""
         return self.record_fits[find_record_index(self.record_names, record)]
 
     def with_diagnosis(self, known_results: Mapping[str, IdentifiabilityResult] | None = None) -> Fit:
-        """Return the fit with its diagnosis; profile likelihoods are computed when they are asked for."""
+        """Return the fit with its diagnosis; profile likelihoods are computed when they are needed."""
         with self.setup.limit_threads():
             state = self.setup, self.optimum, self.corrected_information, self._fitted_records
             with np.errstate(all="ignore"):
@@ -138,7 +138,7 @@ class Fit:
     def _sandwich(self, *, with_modes: bool) -> tuple[Array, Array]:
         """Return covariances of estimates, in their own units, under correlated and independent residuals, (k, k).
 
-        With modes, what initial states have taken from the correlations of errors is given back, too.
+        With modes, the correlation that the estimated initial states have absorbed is included, too.
         """
         tested = [(part, part.fitted_record.tested_rows.measurements.series) for part in self.record_fits]
         pairs = [(part, item) for part, series in tested for item in series]
@@ -150,7 +150,7 @@ class Fit:
 
     @cached_property
     def _inflation_root(self) -> Array:
-        """A root of the covariance of estimates under correlated residuals, in units of their own, (k, k)."""
+        """Square root of the covariance of estimates under correlated residuals, in their own units, (k, k)."""
         laplace, factors = self.parameter_uncertainty, self.diagnosis.widening
         if self.prior.has_process:
             return np.linalg.pinv(laplace.covariance_root) @ laplace.inflated_covariance_root(factors)
@@ -161,7 +161,7 @@ class Fit:
     def inflate_shifts(self, shifts: Array) -> Array:
         """Return shifts of predictions along inflated standard errors, if residuals are correlated, (k, ...).
 
-        Those at alternative optima come after those along the estimates, and stay.
+        Shifts at alternative optima follow those along the estimates, and are not changed.
         """
         k, factors = self.parameter_uncertainty.covariance_root.shape[1], self.diagnosis.widening
         if not factors or len(shifts) < k:
@@ -175,7 +175,7 @@ class Fit:
 
     @cached_property
     def identifiability(self) -> Mapping[str, IdentifiabilityResult]:
-        """What is known about parameters beside the curvature, by name; profile likelihoods are computed here."""
+        """The identifiability of the parameters by name; profile likelihoods are computed here."""
         if self.parent is not None:
             return self.parent.identifiability
         if self.diagnosis.identifiability is not None:
@@ -206,7 +206,7 @@ class Fit:
 
     @cached_property
     def unexplained_std(self) -> dict[str, float]:
-        """The deviation of what is left of each observable beside noise: residuals are correlated, so it is a curve."""
+        """Standard deviation of correlated residuals beyond noise, by observable."""
         if self.prior.disturbances and not self.prior.n_processes:
             return {}
         scatter = self.measurements.difference_noise_std()
@@ -215,98 +215,98 @@ class Fit:
 
     @cached_property
     def calibrated_free_runs(self) -> dict[str, tuple[Array, Array]]:
-        """Horizons, and factors of the bands of free runs so long, by observable; filled in when they are needed."""
+        """Horizons and the factors of the bands of free runs at these, by observable; computed when needed."""
         return {} if self.parent is None else self.parent.calibrated_free_runs
 
     @property
     def converged(self) -> bool:
-        """Whether the search settled, and not below smooth curves that obey no equation."""
+        """Whether the search converged, and is not clearly worse than smooth curves without equations."""
         return self.optimum.converged and not self.diagnosis.failed
 
     @property
     def system(self) -> System:
-        """The system that was fitted."""
+        """The fitted system."""
         return self.setup.system
 
     @property
     def settings(self) -> FitSettings:
-        """The arguments that it was fitted with."""
+        """The arguments of the estimator."""
         return self.setup.settings
 
     @property
     def measurements(self) -> Measurements:
-        """The measurements that it was fitted to."""
+        """The fitted measurements."""
         return self.setup.measurements
 
     @property
     def engine_choice(self) -> EngineChoice:
-        """The kind of engine that was used, and why."""
+        """The engine that was used, and the reason."""
         return self.setup.engine_choice
 
     @property
     def layout(self) -> ParameterLayout:
-        """Where everything stands in the vector that was searched."""
+        """The layout of the parameter vector of the optimiser."""
         return self.setup.layout
 
     @property
     def prior(self) -> Prior:
-        """The prior, compiled."""
+        """The compiled prior."""
         return self.setup.prior
 
     @cached_property
     def hyperparameters(self) -> Hyperparameters:
-        """Everything that was learned: lengthscales in scaled time, parameters and levels in the user's units."""
+        """All estimates: lengthscales in scaled time, parameters and noise levels in the user's units."""
         return self.layout.unpack(self.optimum.x)
 
     @cached_property
     def log_evidence(self) -> float:
         """The log evidence at the optimum, in the user's units.
 
-        Modes that are left open count with a prior that knows as much as one measurement does, and not with the width
-        that stands for infinity in the search (`lodekit.prior.diffuse_modes`).
+        Diffuse modes enter with a unit-information prior, which contains as much information as one measurement, not
+        with the large standard deviation that the search uses (`lodekit.prior.diffuse_modes`).
         """
         return sum(posterior.value for posterior in self.posteriors.values()) + self.restricted_likelihood_correction
 
     @cached_property
     def restricted_likelihood_correction(self) -> float:
-        """What a proper prior of diffuse modes adds to the log evidence of the search."""
+        """The difference in log evidence between a proper prior of diffuse modes and that of the search."""
         return sum(part.fitted_record.restricted_likelihood_correction for part in self.record_fits)
 
     @cached_property
     def residual_dof_fraction(self) -> float:
-        """The share of the measurements that learning has not used up; variances are larger by its reciprocal."""
+        """Residual degrees of freedom over the number of measurements; variances are divided by it."""
         return residual_dof_fraction(self.layout, self.joint_fit.setup.engine.size, self.optimum.at_bound)
 
     @cached_property
     def corrected_information(self) -> Array:
-        """The curvature, less the share of the measurements that learning has used up; errors come from it."""
+        """The observed information, corrected for degrees of freedom; standard errors are computed from it."""
         return self.observed_information * self.residual_dof_fraction
 
     @cached_property
     def covariance(self) -> Array:
-        """The covariance of everything learned, on the scale of the search, shape (n, n)."""
+        """The covariance of all estimates on the scale of the search, shape (n, n)."""
         return invert_information(self.corrected_information, ~self.optimum.at_bound)
 
     @cached_property
     def parameter_uncertainty(self) -> LaplaceApproximation:
-        """What everything learned could be as well, and what that does to predictions."""
+        """The uncertainty of all estimates (Laplace approximation), and its effect on predictions."""
         state = self.joint_fit.setup.objective, self.optimum, self.corrected_information, self.setup.engine.posterior
         alternatives = [(each.point, each.below) for each in self.diagnosis.alternatives]
         return LaplaceApproximation(*state, alternatives, is_single_record=self.parent is not None)
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
-        """The parameters of the system with standard errors and intervals of 95 %, by name."""
+        """The parameters of the system by name, with standard errors and 95 % intervals."""
         return self.estimates_at(0.95) if self.parent is None else self.parent.estimates
 
     @cached_property
     def profile_shapes(self) -> tuple[Array, Array]:
-        """The degrees of freedom of the standard errors of learned parameters, and bends of profiles, (p,) each."""
+        """Degrees of freedom of the standard errors of estimated parameters, and bends of profiles, (p,) each."""
         with self.setup.limit_threads():
             return satterthwaite_dof(self.setup.objective, self.optimum.x, self.covariance)
 
     def estimates_at(self, confidence: float) -> dict[str, Estimate]:
-        """Return the parameters of the system, by name, with intervals that hold the truth so often."""
+        """Return the parameters of the system by name, with intervals of a given confidence level."""
         optimum, points, layout = self.optimum, self.joint_fit.measurements.n_distinct, self.layout
         names = [layout.names[number] for number in layout.free_parameters]
         wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in names])
@@ -321,19 +321,19 @@ class Fit:
     def parameter_covariance(self) -> Array:
         """The covariance of all parameters in the user's units, shape (p, p); widened like their standard errors.
 
-        Fixed ones have none; what the data say nothing about has a large but finite one, so that what they do
-        determine, such as a ratio, has its own.
+        It is zero for fixed parameters. If the data do not identify a parameter, its variance is large but finite, so
+        that identified combinations such as a ratio keep a correct variance.
         """
         return self.parameter_uncertainty.parameter_covariance(self.diagnosis.widening)
 
     @cached_property
     def noise(self) -> dict[str, float]:
-        """Learned levels of noise by name, in the user's units."""
+        """Estimated noise levels by name, in the user's units."""
         return self.prior.noise.levels_by_name(self.hyperparameters.noise_std)
 
     @cached_property
     def described_hyperparameters(self) -> dict[str, float]:
-        """Lengthscales and deviations by name, in the user's units."""
+        """Lengthscales and amplitudes (standard deviations) by name, in the user's units."""
         prior, hyper, found = self.prior, self.hyperparameters, {}
         names = [f"free function {i}" for i in range(1, prior.n_processes + 1)]
         names = names if prior.channels is None else list(self.setup.reduced_system.channels)
@@ -354,7 +354,7 @@ class Fit:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """Sentences that users should read before they believe the fit; none where nothing is wrong."""
+        """Warnings about the fit, in sentences; empty if there are none."""
         if self.parent is not None:
             return self.parent.warnings
         state = self.setup, self.optimum, self.posteriors.values(), self.estimates, self.full_diagnosis
@@ -362,16 +362,16 @@ class Fit:
         return collect_warnings(*state, self.unexplained_std if self.prior.n_processes else {}, self.clock.unit)
 
     def observables(self, names: Sequence[str]) -> Observables:
-        """Return observables, compiled in the user's units."""
+        """Return compiled observables in the user's units."""
         return self.setup.observable_compiler.compile_unscaled(names, self.prior.units)
 
     @cached_property
     def clock(self) -> TimeReference:
-        """From when, and in which unit, times are counted, as far as the labels tell."""
+        """Origin and unit of time, if the labels have them."""
         return TimeReference.from_labels(self.labels.origin, self.labels.units.get("t"))
 
     def parse_times(self, t: ArrayLike) -> Array:
-        """Return times of the user as numbers; dates and lengths of time are counted as those of the fit.
+        """Return the user's times as numbers; dates and durations are converted as in the fit.
 
         Shapes: t (n,).
         """
@@ -379,9 +379,9 @@ class Fit:
         return as_times(t) if numbers is None else numbers
 
     def typical_noise(self, observable: str) -> float:
-        """Return the standard deviation of the noise of one more measurement, in the user's units.
+        """Return the noise standard deviation of a new measurement, in the user's units.
 
-        It is the learned level of the observable; else the root mean square of known noise, its own or that of all
+        It is the estimated level of the observable; else the root mean square of known noise, its own or that of all
         observables; else the highest level.
         """
         if self.prior.noise.shared and self.noise:
@@ -395,14 +395,14 @@ class Fit:
 
     @cached_property
     def disturbances(self) -> dict[str, Disturbance]:
-        """What was learned of each disturbance, and whether it is needed, by name."""
+        """The estimated disturbances by name, and whether each is needed."""
         state = self.hyperparameters, self.covariance, self.optimum.at_bound, self.disturbance_gains
         confounded = self.setup.structural_identifiability.scale_confounded
         return summarize_disturbances(self.prior, self.layout, *state, confounded)
 
     @property
     def described_inputs(self) -> dict[str, dict[str, Any]]:
-        """What is known of each input by name: its kind, how many samples it has, and how many were missing."""
+        """The known inputs by name: interpolation, number of samples, and number of missing ones."""
         found: dict[str, dict[str, Any]] = {}
         parts = self.measurements.records.values()
         for name, signal in self.measurements.inputs.items():
@@ -418,7 +418,7 @@ class Fit:
 
     @property
     def input_notes(self) -> list[str]:
-        """What is known of each input, and was learned of each disturbance, in a sentence each."""
+        """One sentence about each known input and each disturbance."""
         found = [describe_input(name, **known) for name, known in self.described_inputs.items()]
         known = self.labels.units, self.system, self.measurements.names
         return found + [each.sentence(*known) for each in self.disturbances.values()]
@@ -427,10 +427,10 @@ class Fit:
 def fit_with_hold_selection(
     system: System, settings: FitSettings, measurements: Measurements, labels: Labels | None = None
 ) -> Fit:
-    """Return a fit in which everything is learned, what inputs do between their samples included where that is open.
+    """Return a fit, choosing the interpolation of inputs that are given as ``"auto"``.
 
-    Inputs whose kind is open are all held, or all straight lines, whatever is more likely; where there are several,
-    each alone may then change.
+    First all of these inputs are held, or all are linear, whichever is more likely; if there are several, each one may
+    then change on its own.
     """
     kinds = settings.parse_inputs(system)
     opened = [name for name, kind in kinds.items() if kind == "auto"]
@@ -459,7 +459,7 @@ def fit_with_hold_selection(
 
 
 def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels: Labels | None = None) -> Fit:
-    """Return a fit in which everything is learned."""
+    """Return a fit to measurements; everything is estimated."""
     # Whatever was measured: where some channel does not exist, neither does the solution.
     for latent in () if setup.engine_task.channel_prior else setup.engine_task.latents:
         latent.check_order(2 * max(setup.reduced_system.parametrization.degrees))
@@ -483,7 +483,7 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
 def fit_at_point(
     setup: FitSetup, x: Array, labels: Labels | None = None, verdicts: Mapping[str, IdentifiabilityResult] | None = None
 ) -> Fit:
-    """Return a fit at a point that is taken as it is; nothing is learned."""
+    """Return a fit at a given point; nothing is estimated."""
     with setup.limit_threads():
         optimum = Optimum(x, setup.objective.value(x), True, "kept", 1, np.zeros(setup.layout.size, dtype=bool))
         curvature = refine_information(setup, optimum, observed_information(setup.objective, x))
@@ -493,7 +493,7 @@ def fit_at_point(
 def update_fit(
     fit: Fit, new: Measurements, settings: FitSettings | None = None, *, reestimate: bool = True, record: object = None
 ) -> Fit:
-    """Return a fit to more measurements; what was learned so far is where the search starts."""
+    """Return a fit to more measurements; the search starts from the current estimates."""
     if fit.is_on_disk:
         raise LodekitError(
             "the rows of this fit are on disk, as they are too many for memory, and cannot be added to; fit again with "
@@ -529,7 +529,7 @@ def update_fit(
 
 
 def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:
-    """Return the measurements of a fit and new ones, of a record that is there or of a new one."""
+    """Return the measurements of a fit with new ones, added to an existing record or as a new one."""
     if len(new.records) > 1:
         raise DataError("expected the measurements of one record, got several; call update for each: record=NAME")
     records = {name: part.measurements for name, part in fit.setup.record_setups.items()}
@@ -541,7 +541,7 @@ def _add_to_record(fit: Fit, new: Measurements, record: object) -> Measurements:
 
 
 def assemble_fit(setup: FitSetup, optimum: Optimum, information: Array, labels: Labels | None = None) -> Fit:
-    """Return a fit at an optimum; raise where the log evidence is not finite, or exact values are not met.
+    """Return a fit at an optimum; raise if the log evidence is not finite, or exact values are not met.
 
     Shapes: information (n, n).
     """

@@ -37,36 +37,37 @@ def predict(
     record: str | int | None = None,
     ahead: int | str | None = None,
 ) -> Any:
-    """Return the posterior mean, and standard deviations or covariances on request.
+    """Return the posterior mean and, on request, standard deviations or covariances.
 
-    All are of the observables themselves, without noise, and in the user's units. Deviations count that everything was
-    estimated: to the posterior covariance is added what the uncertainty of all that was learned does to the mean.
-    Beyond the data they include model error, as large as it was in the record.
+    All refer to the observables without measurement noise, in the user's units. Standard deviations include the
+    uncertainty of all estimates: its effect on the mean is added to the posterior covariance. Beyond the data they also
+    include model error, as large as in the record.
 
     Parameters
     ----------
     t : array-like, shape (n,)
-        Times, in any order; dates where the fit had dates. None with `ahead`.
+        Times, in any order; dates if the fit had dates. None with `ahead`.
     observable : str or sequence of str, optional
-        Linear differential expressions of the channels, such as ``"f1'"``, ``"f1 - f2"``; all channels by default,
-        with `ahead` all that was measured.
+        Linear differential expressions of the channels, such as ``"f1'"``, ``"f1 - f2"``; by default all channels,
+        or with `ahead` all measured observables.
     return_std, return_cov : bool
-        Whether standard deviations, or covariances, are wanted as well.
+        Whether to return standard deviations or covariances, too.
     parameters : {"uncertain", "fixed"}
-        Whether deviations count the uncertainty of all that was learned, or hold at the learned values.
+        Whether standard deviations include the uncertainty of all estimates, or take these as exact.
     record : str or int, optional
-        Which record, by its name, or by its number counted from zero; needed where there are several.
+        The record, by name or by number counted from zero; required if there are several.
     ahead : int or str, optional
-        So many rows ahead, at the times of the record where all these observables were measured, in order: each from
-        what was measured up to so many rows before, at learned values; the first ones from the prior. A text is a time:
-        ``"24 h"``, or ``"24"`` in the unit of the record. With the Markov engine all that was measured before counts;
-        with others, of more than 1000, 500 at least. Deviations follow errors before, unless parameters are fixed.
+        Predict this many rows ahead, at the times of the record at which all these observables were measured, in
+        order: each row from the measurements up to that many rows before it, at the estimates; the first ones from the
+        prior. A text is a time: ``"24 h"``, or ``"24"`` in the unit of the record. The Markov engine uses all earlier
+        measurements; others use at least 500 if there are more than 1000. Standard deviations adapt to the size of
+        earlier errors, unless parameters are fixed.
 
     Returns
     -------
     mean : array, shape (n, channels), or (n,) for an observable given as text
-    std : array of the same shape, where it is asked for
-    cov : array, shape (n, channels, n, channels), or (n, n), where it is asked for
+    std : array of the same shape, if requested
+    cov : array, shape (n, channels, n, channels), or (n, n), if requested
 
     Examples
     --------
@@ -121,7 +122,7 @@ def predict(
 
 
 def format_prediction(parts: Sequence[Array], times: Array, *, single: bool) -> Any:
-    """Return what was asked for, one array or several; raise where it is not finite.
+    """Return the requested arrays, one or several; raise if one is not finite.
 
     Shapes: parts (n, o), times (n,).
     """
@@ -142,33 +143,33 @@ def sample(
     return_parameters: bool = False,
     record: str | int | None = None,
 ) -> Any:
-    """Return functions drawn from the posterior, without noise and in the user's units.
+    """Draw functions from the posterior, without measurement noise and in the user's units.
 
-    Each is drawn at parameters and hyperparameters of its own, drawn from what the data say about them: it is a
-    solution of the equations at these parameters.
+    Each one has its own parameters and hyperparameters, drawn from their approximate posterior, and solves the
+    equations at these parameters.
 
     Parameters
     ----------
     t : array-like, shape (n,)
         Times, in any order.
     size : int
-        How many functions.
+        Number of functions.
     random_state : int, optional
-        Seed of the draws.
+        Random seed.
     observable : str or sequence of str, optional
         As in `predict`.
     parameters : {"uncertain", "fixed"}
-        Whether each function has parameters of its own, or all have the learned ones. The former takes a posterior
+        Whether each function has its own parameters, or all have the estimated ones. The former computes a posterior
         for each function.
     return_parameters : bool
-        Whether the parameters of the system are wanted as well, of each function.
+        Whether to return the parameters of the system for each function, too.
     record : str or int, optional
         As in `predict`. With the same seed, functions of different records have the same parameters.
 
     Returns
     -------
     drawn : array, shape (size, n, channels), or (size, n) for an observable given as text
-    parameters : dict of str to array, shape (size,), where they are asked for
+    parameters : dict of str to array, shape (size,), if requested
 
     Examples
     --------
@@ -208,14 +209,14 @@ def sample(
 
 
 def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_gradient: bool = False) -> Any:
-    """Return the log evidence at the learned hyperparameters, with some parameters changed, and its gradient.
+    """Return the log evidence at the estimated hyperparameters, with some parameters changed, and its gradient.
 
     Parameters
     ----------
     values : dict of str to float, optional
-        Parameters of the system to change; all others stay as learned.
+        Parameters of the system to change; all others keep their estimates.
     return_gradient : bool
-        Whether derivatives in the parameters of the system are wanted as well, as a dict of str to float.
+        Whether to return the derivatives by the parameters of the system, too, as a dict of str to float.
 
     Examples
     --------
@@ -240,20 +241,20 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
 def score(
     fit: Fit, t: ArrayLike | Observations, Y: Any = None, noise_std: Any = None, *, record: str | int | None = None
 ) -> float:
-    """Return the mean log predictive density of new measurements: noise, and the uncertainty of all that was learned.
+    """Return the mean log predictive density of new measurements, with noise and parameter uncertainty.
 
     Parameters
     ----------
     t : array-like, shape (n,), or Observations
         Times.
     Y : array (n, channels), dict of observable to array, or DataFrame
-        Measurements in the user's units, NaN for missing ones; left out with Observations. Samples of known inputs
-        add to those of the fit.
+        Measurements in the user's units, NaN if missing; omitted with Observations. Samples of known inputs are added
+        to those of the fit.
     noise_std : number, array or dict, optional
-        Standard deviations of their noise; by default the learned level, or the typical known noise of the data that
-        were fitted.
+        Standard deviations of their noise; by default the estimated level, or the typical known noise of the fitted
+        data.
     record : str or int, optional
-        The record that they belong to, as in `predict`.
+        The record of the measurements, as in `predict`.
 
     Examples
     --------
@@ -287,7 +288,7 @@ def score(
 
 
 def parse_observables(fit: Fit, observable: str | Sequence[str] | None) -> tuple[list[str], bool]:
-    """Return observables as texts, and whether a single one was asked for."""
+    """Return observables as texts, and whether a single one was requested."""
     if observable is None:
         return fit.setup.channels, False
     if isinstance(observable, str):

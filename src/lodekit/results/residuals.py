@@ -23,23 +23,23 @@ def equation_residual(
     relative: bool = False,
     record: str | int | None = None,
 ) -> Array:
-    """Return what is left of the equations, A(d) f - b(t) in closed form, for the posterior mean f or for samples.
+    """Return the residual of the equations, A(d) f - b(t) in closed form, for the posterior mean f or for samples.
 
-    Also called `equation_residual`; what is left of the measurements is `residuals`, in the plural. Derivatives come
-    from the model itself, so this shows that its algebra and its rounding are right, not that its curves are:
-    `certificate` differentiates the curves. White noise has no values: an equation that holds it is one observable, in
-    which it cancels, and is divided by those of its terms that have values.
+    `residual` and `equation_residual` are the same method; `residuals` are those of the measurements. Derivatives are
+    those of the model, so this checks its algebra and its rounding errors, but not its curves: `certificate`
+    differentiates the curves. White noise has no values, so an equation that contains it is evaluated as one
+    observable, in which the noise cancels, and is divided by those of its terms that have values.
 
     Parameters
     ----------
     t : array-like, shape (n,)
         Times.
     samples : int
-        How many samples to take instead of the mean, each with its own parameters; zero takes the mean.
+        Number of samples to use instead of the mean, each with its own parameters; zero for the mean.
     random_state : int, optional
-        Seed of the samples.
+        Random seed of the samples.
     relative : bool
-        Whether what is left is divided by the sum of the sizes of the terms of its equation.
+        Whether to divide each residual by the sum of the sizes of the terms of its equation.
     record : str or int, optional
         As in `predict`.
 
@@ -88,7 +88,7 @@ def equation_residual(
 
 
 def is_function_of_time(fit: Fit, text: str) -> bool:
-    """Return whether an observable is a function of time, and not as rough as white noise."""
+    """Return whether an observable is a function of time, unlike white noise."""
     try:
         fit.observables([text])
     except LodekitError:
@@ -99,22 +99,22 @@ def is_function_of_time(fit: Fit, text: str) -> bool:
 def residuals(
     fit: Fit, *, standardized: bool = False, record: str | int | None = None
 ) -> dict[str, tuple[Array, Array]]:
-    """Return what is left of the measurements: measured minus predicted values, with their times, by observable.
+    """Return the residuals, measured minus fitted values, with their times, by observable.
 
-    `diagnose` says what they tell, and `plot_residuals` draws them; where free functions bend the curve to the data,
-    both look at innovations instead. What curves leave of the equations is `equation_residual`, in the singular.
+    `diagnose` tests them, and `plot_residuals` plots them; if free functions adapt the curve to the data, both use
+    innovations instead. `equation_residual` returns the residuals of the equations.
 
     Parameters
     ----------
     standardized : bool
-        Whether they are divided by the standard deviation of the noise, learned or known; exact values are left out.
+        Whether to divide by the standard deviation of the noise, estimated or known; exact values are omitted.
     record : str or int, optional
         As in `predict`.
 
     Returns
     -------
     dict of str to (times, values)
-        Two arrays of shape (n,), in the order of the measurements; n may differ from observable to observable.
+        Two arrays of shape (n,), in the order of the measurements; n may differ between observables.
 
     Examples
     --------
@@ -137,10 +137,11 @@ def residuals(
 
 
 def diagnose(fit: Fit) -> Findings:
-    """Return what residuals say about the fit: one sentence for each observable, with the numbers behind it.
+    """Test the residuals of the fit; return one sentence for each observable, with the statistics behind it.
 
-    Without free functions these are the residuals of the fitted curve; with them innovations, each measurement against
-    its prediction from those before, because a curve that bends to the data leaves less than the noise, and correlated.
+    Without free functions, these are the residuals of the fitted curve. Otherwise they are innovations, measurements
+    minus their predictions from all earlier ones: a curve that adapts to the data has residuals that are smaller than
+    the noise, and correlated.
 
     Examples
     --------

@@ -77,13 +77,13 @@ MIN_EXPLAINED = 0.5
 
 
 class Summary(str):
-    """A table in text that shows itself as one, with `print` or without, and as HTML in notebooks.
+    """A summary table, shown as text, and as HTML in notebooks.
 
     Parameters
     ----------
     text : str
     html : str
-        What notebooks show.
+        The table for notebooks.
     """
 
     __slots__ = ("_html",)
@@ -105,9 +105,9 @@ class Summary(str):
 
 
 def summary(fit: Fit) -> Summary:
-    """Return the result as a table: parameters with standard errors and intervals, all else that was learned.
+    """Return the result as a table: parameters with standard errors and intervals, and all other estimates.
 
-    It is a text, which `print` shows; notebooks show it as a table without `print`.
+    Notebooks show it as a table; elsewhere, `print` shows it as text.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def displayed_hyperparameters(fit: Fit) -> dict[str, float | str]:
 
 
 def _format_parameters_html(fit: Fit) -> str:
-    """Return the parameters as a table in HTML; nothing where there are none."""
+    """Return the parameters as an HTML table; empty if there are none."""
     lines = []
     for name, found in fit.estimates.items():
         unit, error = fit.labels.units.get(name, ""), found.std_error
@@ -178,7 +178,7 @@ def _format_parameters_html(fit: Fit) -> str:
 
 
 def format_one_line(fit: Fit) -> str:
-    """Return what came of a fit, in one line: how many measurements, the parameters, and whether it failed."""
+    """Return a fit in one line: number of measurements, parameters, and whether it failed."""
     records = f" in {len(fit.record_names)} records" if len(fit.record_names) > 1 else ""
     text = f"fitted to {fit.setup.engine.size} measurements{records}"
     shown = [
@@ -191,7 +191,7 @@ def format_one_line(fit: Fit) -> str:
 
 
 def format_fit_html(fit: Fit) -> str:
-    """Return a fit as HTML, for notebooks: equations, parameters, and what to know before it is believed."""
+    """Return a fit as HTML for notebooks: equations, parameters and warnings."""
     shares = [f"{name}: {share:.1%}" for name, share in fit.diagnosis.explained_variance.items() if np.isfinite(share)]
     explained = f"Variance explained: {', '.join(shares)}" if shares else ""
     noise = ", ".join(f"{name}: {value:.3g}" for name, value in fit.noise.items())
@@ -203,7 +203,7 @@ def format_fit_html(fit: Fit) -> str:
 
 
 def summary_dict(fit: Fit) -> dict[str, Any]:
-    """Return the result of a fit as plain values, ready for JSON; what is infinite is None."""
+    """Return the result of a fit as plain values for JSON; infinite numbers are None."""
     records = {
         name: {
             "observations": int(part.setup.engine.size),
@@ -232,20 +232,20 @@ def summary_dict(fit: Fit) -> dict[str, Any]:
 
 
 def bse(fit: Fit) -> dict[str, float]:
-    """The standard errors of the parameters by name, as statsmodels calls them; zero for fixed ones.
+    """The standard errors of the parameters by name, as in statsmodels; zero for fixed ones.
 
-    They are those of `parameters_`: infinite where the data do not tell a parameter.
+    They equal those of `parameters_`: infinite if the data do not identify a parameter.
     """
     return {name: each.std_error for name, each in fit.estimates.items()}
 
 
 def conf_int(fit: Fit, alpha: float = 0.05) -> dict[str, tuple[float, float]]:
-    """Return intervals of the parameters, by name, as statsmodels calls them: `intervals` at a share of 1 - alpha.
+    """Return confidence intervals of the parameters by name, as in statsmodels: `intervals` with share 1 - alpha.
 
     Parameters
     ----------
     alpha : float
-        How often they may miss the truth: 0.05 stands for intervals of 95 %.
+        Significance level: 0.05 for 95 % intervals.
 
     Examples
     --------
@@ -263,9 +263,9 @@ def conf_int(fit: Fit, alpha: float = 0.05) -> dict[str, tuple[float, float]]:
 def cov_params(fit: Fit) -> Array:
     """Return the covariance of the parameters in the user's units, shape (p, p), in the order of `parameters_`.
 
-    Its diagonal holds the squares of their standard errors, where the data tell a parameter. Fixed ones have rows and
-    columns of zeros. What the data do not tell has a large but finite variance here, so that what they do tell of it,
-    such as a ratio of two parameters, still follows.
+    Its diagonal contains the squared standard errors of identified parameters. Rows and columns of fixed parameters are
+    zero. If the data do not identify a parameter, its variance is large but finite here, so that identified
+    combinations, such as a ratio of two parameters, keep a correct variance.
 
     Examples
     --------
@@ -285,14 +285,14 @@ def cov_params(fit: Fit) -> Array:
 
 
 def intervals(fit: Fit, share: float = 0.95) -> dict[str, tuple[float, float]]:
-    """Return intervals of the parameters, by name, that hold the truth as often as is asked for.
+    """Return confidence intervals of the parameters by name, with a given confidence level.
 
-    Those of 95 % are also in `parameters_`. Where the data do not tell a parameter, the interval is all that it may be.
+    `parameters_` also has the 95 % intervals. If the data do not identify a parameter, the interval is its whole range.
 
     Parameters
     ----------
     share : float
-        Between zero and one, such as 0.5 or 0.99.
+        Confidence level between zero and one, such as 0.5 or 0.99.
 
     Examples
     --------
@@ -367,7 +367,7 @@ def describe_solution_sense(fit: Fit, own: Sequence[Equation]) -> str:
 
 
 def describe_curve_residuals(residuals: CurveResiduals) -> str:
-    """Return how large equation residuals are, and what numerical differentiation explains of them."""
+    """Return the size of equation residuals, and how much of it numerical differentiation explains."""
     if not residuals.length:
         return f"at most {residuals.residual:.1e}; drawn with their derivatives, as they are rough"
     return f"at most {residuals.residual:.1e}; differentiation alone explains {residuals.uncertainty:.1e}"

@@ -43,12 +43,12 @@ _VERDICTS = ("holds", "useful", "adequate", "calibrated")
 
 
 class Ahead(NamedTuple):
-    """How good predictions some rows or time ahead are.
+    """Accuracy of predictions some rows, or some time, ahead.
 
     Parameters
     ----------
     fit_percent, rmse : float
-        As those of a free run.
+        As for a free run.
     coverage : float
         The share of measurements in the 95 % band.
     """
@@ -59,12 +59,12 @@ class Ahead(NamedTuple):
 
     @classmethod
     def of(cls, errors: Array, deviations: Array, values: Array) -> Self:
-        """Return it for measurements.
+        """Return the accuracy from errors and measurements.
 
         Parameters
         ----------
         errors, deviations, values : arrays, shape (n,)
-            Measurements minus predictions, the deviations of these, and the measurements.
+            Measurements minus predictions, the standard deviations of these errors, and the measurements.
         """
         spread = float(np.linalg.norm(values - values.mean()))
         fit_percent = 100.0 * (1.0 - float(np.linalg.norm(errors)) / spread) if spread > 0 else float("nan")
@@ -78,22 +78,22 @@ class Ahead(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ChannelValidation:
-    """How well one observable of a record was predicted.
+    """The validation of one observable.
 
     Parameters
     ----------
     name : str
         The observable.
     times, values, mean, std : arrays, shape (n,)
-        Measurements, and the free run with the standard deviation of a measurement about it.
+        Measurements, and the free run with the standard deviation of a measurement.
     ahead : dict of int or str to Ahead
-        For so many rows, or times, ahead: fit percentage, root mean square of the errors, and coverage.
+        By rows or time ahead: fit percentage, root mean square error, and coverage.
     misses : tuple of str
-        What speaks against the model here, in words: a band that holds too little, errors that are correlated or go
-        with an input by more than chance.
+        Evidence against the model, in words: a band that contains too few measurements, or errors that are correlated
+        with each other or with an input, by more than chance.
     calibrated : bool
-        Whether 95 % bands contain as many measurements as they should, up to chance: of the free run; with
-        disturbances or free functions, one row ahead.
+        Whether the 95 % band contains enough measurements, up to chance: that of the free run or, with disturbances
+        or free functions, of predictions one row ahead.
     """
 
     name: str
@@ -109,33 +109,33 @@ class ChannelValidation:
     def holds(self) -> bool:
         """Whether the model can be used for predictions like this one: it is useful and calibrated.
 
-        It need not be adequate: of long records, tests find errors of a size that does not matter.
+        It need not be adequate: in long records, tests detect errors that are too small to matter.
         """
         return self.useful and self.calibrated
 
     @property
     def useful(self) -> bool:
-        """Whether the free run removes at least half of the variance that a constant, the mean, leaves."""
+        """Whether the free run explains at least half of the variance about the mean of the record."""
         return not self.explained_variance < MIN_EXPLAINED
 
     @property
     def adequate(self) -> bool:
-        """Whether errors pass all residual tests: the equations miss nothing that this record shows."""
+        """Whether the errors pass all residual tests: this record shows nothing that the equations miss."""
         return len(self.misses) == (not self.calibrated)
 
     @property
     def explained_variance(self) -> float:
-        """``1 - |y - yhat|^2 / |y - mean(y)|^2``: the share that a naive forecast, the mean of the record, leaves."""
+        """``1 - |y - yhat|^2 / |y - mean(y)|^2``: the share of the variance about the mean that is explained."""
         return 1.0 - (1.0 - self.fit_percent / 100.0) ** 2
 
     @property
     def fit_percent(self) -> float:
-        """``100 (1 - |y - yhat| / |y - mean(y)|)``, as engineers know it: 100 is perfect, zero as good as the mean."""
+        """``100 (1 - |y - yhat| / |y - mean(y)|)``, the NRMSE fit: 100 is perfect, zero is as good as the mean."""
         return self._scores.fit_percent
 
     @property
     def rmse(self) -> float:
-        """The root mean square of the errors."""
+        """The root mean square error."""
         return self._scores.rmse
 
     @property
@@ -156,24 +156,24 @@ class ChannelValidation:
 
 @dataclass(frozen=True, eq=False)
 class Validation:
-    """How well a record that was not used was predicted.
+    """The validation of a model on a record that was not used for the fit.
 
     Parameters
     ----------
     channels : tuple of ChannelValidation
-        Of each observable that was predicted.
+        The results of each predicted observable.
     start : str
-        What the initial state comes from, in words.
+        Which rows determine the initial state, in words.
     given : tuple of str
-        What was taken as known over the whole record.
+        Channels that are known over the whole record.
     units : dict of str to str
-        For figures and tables.
+        Units for figures and tables.
     inputs : dict of str to InputSignal
         Known inputs, for figures.
     doubts : tuple of str
-        What the fit said of its own residuals, where that was no good news.
+        Problems that the fit reported about its own residuals.
     origin : str
-        The date that is time zero, where times are counted since then; empty where they are numbers.
+        The date of time zero, if times are counted from a date; otherwise empty.
     """
 
     channels: tuple[ChannelValidation, ...]
@@ -206,7 +206,7 @@ class Validation:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """A verdict on each observable: whether it was predicted, and what the model misses; and doubts of the fit."""
+        """A verdict on each observable, and what the model misses; then the doubts of the fit."""
         doubts = (f"the fit itself said: {text}" for text in self.doubts)
         return (*map(describe_channel_validation, self.channels), *doubts)
 
@@ -217,7 +217,7 @@ class Validation:
         raise KeyError(name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON; what is no number, such as the fit percentage of a constant, is None."""
+        """Return plain values for JSON; undefined numbers, such as the fit percentage of a constant, are None."""
         channels = {
             item.name: {
                 "count": len(item.times),
@@ -255,12 +255,12 @@ class Validation:
         return "\n".join(lines)
 
     def plot(self, *, axes: Any = None) -> Any:
-        """Draw the free run with its 95 % band and the measurements, and below them the known inputs.
+        """Plot the free run with its 95 % band and the measurements, above the known inputs.
 
         Parameters
         ----------
         axes : matplotlib axes, one for each panel, optional
-            Where to draw; on a new figure by default.
+            Axes to draw on; a new figure by default.
         """
         names = [*(item.name for item in self.channels), *self.inputs]
         figure, panels, new = plotting.read_axes(axes, names)
@@ -284,7 +284,7 @@ class Validation:
         return figure
 
     def _date(self, time: float) -> str:
-        """Return the date of a time in words; nothing where its unit is none of time, or where calendars end."""
+        """Return the date of a time as text; empty without a unit of time, or beyond the range of dates."""
         conversion = find_unit_conversion(self.units.get("t", "s"), "s")
         if conversion is None:
             return ""
@@ -311,26 +311,26 @@ def validate(
     columns: Mapping[str, Any] | None = None,
     dt: float | None = None,
 ) -> Validation:
-    """Return how well a record that was not used is predicted from its inputs: fit percentages, coverage, density.
+    """Validate the model on a record that was not used for the fit: fit percentages, coverage, log density.
 
-    Nothing is learned anew. The free run knows inputs over the whole record, and of all else no more than what the
-    initial state takes. What it is uncertain of (parameters, initial state, free functions that remain, noise) is in
-    its band.
+    No parameters are estimated. The free run uses the inputs of the whole record, and other measurements only for the
+    initial state. Its band includes the uncertainty of parameters, initial state and remaining free functions, and
+    noise.
 
     Parameters
     ----------
     t, Y, noise_std, time, columns, dt
-        The record, as in `fit`; columns are those of the file of the fit where nothing else is said.
+        The record, as in `fit`; columns are those of the fitted file by default.
     given : str or sequence of str, optional
-        Where the fit has no known inputs: the channels that are taken as known over the whole record, by conditioning
-        on their measurements. By default those that leave nothing free, where that is clear.
+        If the fit has no known inputs: the channels to condition on, known over the whole record by their measurements.
+        By default those that leave no free function, if this choice is unique.
     start : {"all"} or int
-        Where the initial state comes from: from all rows, as a few numbers that no record this long can hide behind;
-        or from the first so many rows, which are then not counted. Where the prior has free functions or
-        disturbances, all rows would tell these as well: the first ten are taken then, as `start` of the result says.
+        Rows that determine the initial state: all of them, because a few numbers cannot hide errors in a long record;
+        or the first rows, which are then not counted. With free functions or disturbances, all rows would determine
+        these as well, so ``"all"`` uses the first ten; `start` of the result states this.
     ahead : sequence of int or str
-        For how many rows ahead, or times such as ``"24 h"``, predictions from all measurements before are tried as
-        well; of long records in six runs, with the Markov engine of the whole. Bands follow errors before.
+        Numbers of rows, or times such as ``"24 h"``, for predictions ahead from all earlier measurements; in six parts
+        of a long record, or in all of it with the Markov engine. Bands adapt to the size of earlier errors.
 
     Examples
     --------
@@ -439,7 +439,7 @@ def _determines_all(fit: Fit, names: Sequence[str]) -> bool:
 
 
 def _parse_start(fit: Fit, start: str | int) -> int | None:
-    """Return how many measurements of each observable tell the initial state; None for all."""
+    """Return how many measurements of each observable determine the initial state; None for all."""
     if isinstance(start, str) and start == "all":
         return BURN_IN_ROWS if fit.prior.has_process else None
     if isinstance(start, bool) or not isinstance(start, int) or start < 1:
@@ -450,9 +450,9 @@ def _parse_start(fit: Fit, start: str | int) -> int | None:
 def _free_run(
     fit: Fit, record: Measurements, given: Sequence[str], count: int | None
 ) -> tuple[list[ChannelValidation], list[ValidationErrors]]:
-    """Return predictions from what is known, and their errors with their derivatives in all estimates.
+    """Return predictions of the free run, and their errors with their derivatives by all estimates.
 
-    The initial state comes from all measurements, or from the first `count` of each observable.
+    The initial state is estimated from all measurements, or from the first `count` of each observable.
     """
     targets = _targets(record, given)
     if not targets:
@@ -470,10 +470,10 @@ def _targets(record: Measurements, given: Sequence[str]) -> list[TimeSeries]:
 
 
 def _setup_at(fit: Fit, record: Measurements, used: Measurements) -> tuple[FitSetup, Array]:
-    """Return an engine on measurements of a record, and prior deviations of modes.
+    """Return an engine on measurements of a record, and prior standard deviations of modes.
 
-    These are so wide that the record alone determines its initial state: those of the fit describe where its own
-    record began, which may have been at rest, unless they were left open.
+    These are so large that the record alone determines its initial state: unless they were open, those of the fit
+    describe the initial state of its own record, which may have been at rest.
     """
     units = replace(fit.prior.units, start=record.window[0])
     scales = dict(zip(fit.measurements.names, fit.prior.units.scales.tolist(), strict=True))
@@ -544,7 +544,7 @@ def _filtered_segments(
 def _predict_ahead(
     fit: Fit, record: Measurements, given: Sequence[str], horizons: Iterable[int | str]
 ) -> tuple[dict[str, dict[int | str, Ahead]], list[ValidationErrors]]:
-    """Return how good predictions that far ahead are, by observable, and errors one measurement ahead."""
+    """Return the accuracy of predictions ahead by observable, and errors one measurement ahead."""
     leads = {step: parse_horizon(step, fit.clock.unit) for step in horizons}
     if not leads and not fit.prior.has_process:
         return {}, []
