@@ -46,7 +46,7 @@ def pointwise_equations(fit: Fit) -> tuple[Equation, ...]:
 
 
 def _eliminate_channels(system: System, rows: Sequence[int], names: Sequence[str]) -> list[Equation]:
-    """Return what some equations say together of all channels but some."""
+    """Return the equations that follow after some channels are eliminated."""
     own = system.operator
     part = OperatorMatrix(own.ring, [own.rows[i] for i in rows], [own.denominators[i] for i in rows], own.width)
     hidden = [system.channels.index(name) for name in names]
@@ -60,7 +60,7 @@ def _eliminate_channels(system: System, rows: Sequence[int], names: Sequence[str
 
 
 def list_proved_identities(fit: Fit) -> tuple[str, ...]:
-    """Return what was proved exactly about the solutions of a fit."""
+    """Return the identities that exact algebra has proved about the solutions of a fit."""
     reduced = fit.setup.reduced_system
     try:
         found = reduced.verify()
@@ -80,30 +80,30 @@ _MAX_TIMES = 2000
 
 @dataclass(frozen=True, repr=False)
 class Certificate:
-    """What shows that the posterior satisfies the equations: exact identities, and a measurement of its curves.
+    """Evidence that the posterior satisfies the equations: exact identities, and measured residuals of its curves.
 
-    The identities are proved by exact algebra, for all solutions at once. The measurement trusts nothing of that: it
-    takes the curves as `predict` and `sample` return them, differentiates Chebyshev polynomials through their values,
-    and puts the derivatives into the equations as they are written. Samples that are too rough for that are drawn with
-    their derivatives.
+    The identities are proved by exact algebra, for all solutions at once. The measurement is independent of this: it
+    takes the curves that `predict` and `sample` return, differentiates Chebyshev polynomials through their values, and
+    substitutes the derivatives into the equations as written. Samples that are too rough for this are drawn together
+    with their derivatives.
 
     Parameters
     ----------
     identities : tuple of str
-        What the algebra proved exactly.
-    mean : Measured
-        What the posterior mean leaves of the equations.
-    samples : Measured or None
-        What functions drawn from the posterior leave of them, each at the parameters that were drawn with it; None
-        where none were drawn.
+        The identities that exact algebra has proved.
+    mean : CurveResiduals
+        Equation residuals of the posterior mean.
+    samples : CurveResiduals or None
+        Equation residuals of functions drawn from the posterior, each at its own drawn parameters; None without
+        samples.
     size : int
-        How many functions were drawn.
+        Number of samples.
     why : str
-        Why no samples were measured, where some were asked for.
+        Why requested samples were not measured.
     own : bool
-        Whether every sample has parameters of its own, which its equations were taken at.
+        Whether every sample has its own parameters, which its equations use.
     sense : str
-        In which sense the equations hold, where white noise drives some; empty otherwise.
+        In which sense the equations hold if white noise drives some of them; otherwise empty.
     input_error : float
         The largest difference between curves of known inputs and their samples, relative to the largest sample; NaN
         without known inputs.
@@ -120,19 +120,19 @@ class Certificate:
 
     @property
     def residual(self) -> float:
-        """The largest relative residual that was measured, of the mean and of samples."""
+        """The largest measured relative residual, of the mean and the samples."""
         return max(part.residual for part in self._parts)
 
     @property
     def uncertainty(self) -> float:
-        """By how much numerical differentiation lets `residual` be wrong."""
+        """The error of `residual` due to numerical differentiation."""
         return max(part.uncertainty for part in self._parts)
 
     @property
     def is_strict(self) -> bool:
         """Whether residuals are below 1e-6 and explained by differentiation: below 100 times its error, or 1e-11.
 
-        A sample too rough to be measured does not count. Curves of known inputs meet their samples to 1e-11.
+        Samples that are too rough to be measured are ignored. Curves of known inputs must match their samples to 1e-11.
         """
         if self.input_error > 1e-11:
             return False
@@ -177,19 +177,19 @@ def compute_certificate(
     random_state: int | None = 0,
     record: str | int | None = None,
 ) -> Certificate:
-    """Return what was proved about the equations, and what the returned curves leave of them, in one printable object.
+    """Return a certificate: identities proved about the equations, and the equation residuals of returned curves.
 
     Parameters
     ----------
     t : array-like, shape (n,), optional
-        Times at which the curves are put into the equations; 201 from the first to the last measurement by default.
-        Of more than 2000 an even choice is taken.
+        Times at which the curves are substituted into the equations; by default 201 from the first to the last
+        measurement. More than 2000 times are thinned evenly.
     samples : int
-        How many functions drawn from the posterior are measured beside its mean.
+        Number of functions drawn from the posterior that are measured in addition to its mean.
     random_state : int, optional
-        Seed of the samples.
+        Random seed of the samples.
     record : str or int, optional
-        Which record, as in `predict`; all of them by default.
+        The record, as in `predict`; all of them by default.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def compute_certificate(
 
 
 def join_certificates(parts: Sequence[Certificate]) -> Certificate:
-    """Return the certificates of all records as one: what holds for it holds for each."""
+    """Return the certificates of all records as one, which holds if each of them does."""
     if len(parts) == 1:
         return parts[0]
     drawn = [part.samples for part in parts if part.samples is not None]
@@ -253,7 +253,7 @@ def _compute_input_error(fit: Fit) -> float:
 
 
 def compute_mean_residuals(fit: Fit, t: ArrayLike | None = None) -> CurveResiduals:
-    """Return what the posterior mean, as `predict` returns it, leaves of the equations as they are written.
+    """Return the residuals of the equations as written, for the posterior mean that `predict` returns.
 
     Shapes: t (n,).
     """
@@ -270,7 +270,7 @@ def compute_mean_residuals(fit: Fit, t: ArrayLike | None = None) -> CurveResidua
 
 
 def _compute_sample_residuals(fit: Fit, mean: CurveResiduals, size: int, seed: int) -> CurveResiduals:
-    """Return what drawn functions leave of the equations, on pieces about as long as those of the mean."""
+    """Return the equation residuals of drawn functions, on pieces about as long as those of the mean."""
     times, lengths = mean.times, [mean.length * factor for factor in (1.0, 0.5, 0.25)]
     if _is_rough(fit):
         return _compute_rough_sample_residuals(fit, times, size, seed)
@@ -290,7 +290,7 @@ def _compute_sample_residuals(fit: Fit, mean: CurveResiduals, size: int, seed: i
 
 
 def _compute_rough_sample_residuals(fit: Fit, times: Array, size: int, seed: int) -> CurveResiduals:
-    """Return what drawn functions leave of the equations where values do not tell derivatives: these are drawn, too."""
+    """Return the equation residuals of drawn functions that are too rough to differentiate: derivatives are drawn."""
     times = times[np.linspace(0, len(times) - 1, min(len(times), 20) + 2).round().astype(int)][1:-1]
     written = _make_evaluator(fit)
     texts = [[f"{name}{mark}" for name in written.channels] for mark in ("'" * k for k in range(written.order + 1))]
@@ -307,7 +307,7 @@ def _compute_rough_sample_residuals(fit: Fit, times: Array, size: int, seed: int
 
 
 def _make_evaluator(fit: Fit, values: Mapping[str, float] | None = None) -> EquationEvaluator:
-    """Return the equations at some values of the parameters, the learned ones by default."""
+    """Return the equations at some values of the parameters, the estimated ones by default."""
     learned = dict(zip(fit.layout.names, fit.hyperparameters.theta.tolist(), strict=True))
     channels = [name for name in fit.system.channels if name not in fit.setup.channels_without_values]
     return EquationEvaluator(pointwise_equations(fit), channels, learned if values is None else values)
@@ -320,7 +320,7 @@ def _is_rough(fit: Fit) -> bool:
 def _nonsmooth_times(fit: Fit) -> Array:
     """Return where curves may be less smooth than elsewhere.
 
-    At jumps and corners of known inputs, and, where the prior is rough, at the measurements.
+    These are jumps and corners of known inputs and, if the prior is rough, the measurements.
     """
     found = [fit.measurements.time_grid()] if _is_rough(fit) else []
     # Disturbances begin with the record.

@@ -42,20 +42,20 @@ from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate, esti
 
 @dataclass(frozen=True, repr=False)
 class Experiment:
-    """A planned experiment: the standard errors that its parameters will have.
+    """A planned experiment: the expected standard errors of the parameters.
 
     Parameters
     ----------
     estimates : dict of str to Estimate
-        The parameters at the values that were assumed, with the errors and intervals to expect.
+        The parameters at their assumed values, with expected standard errors and intervals.
     observables : tuple of str
-        What would be measured.
+        The measured observables.
     window : (float, float)
         The first and the last time of a measurement.
     count : int
-        How many measurements there would be.
+        Number of measurements.
     notes : tuple of str
-        What else there is to say, such as that an input is not given.
+        Remarks, for example that an input is not given.
 
     Examples
     --------
@@ -79,28 +79,28 @@ class Experiment:
 
     @property
     def std_errors(self) -> dict[str, float]:
-        """The standard errors to expect of the parameters, by name; infinite where these data would not tell one."""
+        """Expected standard errors of the parameters by name; infinite if the data would not identify one."""
         return {name: each.std_error for name, each in self.estimates.items()}
 
     @property
     def relative(self) -> dict[str, float]:
-        """The standard errors over the values of the parameters: 0.01 stands for one percent."""
+        """Expected relative standard errors of the parameters by name: 0.01 is one percent."""
         return _relative_errors(self.estimates)
 
     def duration(self, target: float, parameters: Iterable[str] | None = None) -> float:
-        """Return how long the same experiment has to last until parameters are known well enough.
+        """Return how long the experiment must last to reach a relative standard error.
 
         Parameters
         ----------
         target : float
-            The relative standard error that is wanted: 0.01 for one percent.
+            Required relative standard error: 0.01 for one percent.
         parameters : sequence of str, optional
-            Which ones; all by default.
+            Parameters that must reach it; all by default.
 
         Returns
         -------
         float
-            From the first measurement on; infinite where even all of the planned times are not enough.
+            Time from the first measurement; infinite if all of the planned times are not enough.
 
         Examples
         --------
@@ -124,9 +124,9 @@ class Experiment:
         return float(times[high - 1] - times[0])
 
     def sensors(self) -> dict[tuple[str, ...], dict[str, float]]:
-        """Return the relative standard errors with some of the planned sensors alone: of each set, fewest first.
+        """Return the relative standard errors with each subset of the planned sensors, smallest subsets first.
 
-        With more than four sensors, of single ones, pairs, and all of them.
+        With more than four sensors: with single ones, pairs, and all of them.
 
         Examples
         --------
@@ -144,10 +144,10 @@ class Experiment:
         return {subset: _relative_errors(self._evaluate(subset)[0]) for subset in subsets}
 
     def records(self, target: float, parameters: Iterable[str] | None = None) -> float:
-        """Return how many such experiments are needed until parameters are known well enough.
+        """Return how many such experiments are needed to reach a relative standard error.
 
-        Errors fall with the root of the number of records that are fitted together. Infinite where one record tells
-        nothing of a parameter.
+        Standard errors decrease with the square root of the number of records in one fit. The result is infinite if one
+        record does not identify a parameter.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class Experiment:
 
 
 def _relative_errors(estimates: Mapping[str, Estimate]) -> dict[str, float]:
-    """Return standard errors over values, by name."""
+    """Return relative standard errors by name."""
     items = estimates.items()
     return {name: each.std_error / abs(each.value) if each.value else math.inf for name, each in items}
 
@@ -210,10 +210,10 @@ def evaluate_design(
     names: Sequence[str],
     last: float = math.inf,
 ) -> tuple[dict[str, Estimate], Measurements]:
-    """Return the estimates to expect from measurements of some observables up to some time, and such measurements.
+    """Return the expected estimates from measurements of some observables up to some time, and such measurements.
 
-    Curves are what would be measured under the assumed values: one record without noise, or several random ones with
-    noise if motions are random.
+    Curves are the measurements under the assumed values: one record without noise, or several random ones with noise if
+    motions are random.
     """
     records = []
     for curve in curves:
@@ -238,7 +238,7 @@ def evaluate_design(
 
 
 def _estimate_errors(setup: FitSetup, x: Array, information_matrices: Sequence[Array]) -> dict[str, Estimate]:
-    """Return the estimates to expect, from the information matrices of one record or of several random ones."""
+    """Return the expected estimates, from the information matrices of one record or of several random ones."""
     layout, structure, held = setup.layout, setup.structural_identifiability, np.zeros(len(x), dtype=bool)
     # One parameter of each structurally unidentifiable direction is held; that does not affect the others.
     for direction in structure.unidentifiable_directions:
@@ -278,30 +278,31 @@ def plan_experiment(
     draws: int = 31,
     random_state: int = 0,
 ) -> Experiment:
-    """Return how well parameters will be known from measurements that nobody has made yet.
+    """Return the expected standard errors of the parameters from a planned experiment.
 
-    The standard errors are those of the information in such measurements at the assumed values, with initial states,
-    and lengthscales and deviations of free functions, unknown: how fits will scatter, and about what each will say.
+    They follow from the Fisher information of such measurements at the assumed values. Initial states, and lengthscales
+    and amplitudes of free functions, count as unknown. Estimates scatter by these standard errors, and each fit will
+    report about the same.
 
     Parameters
     ----------
     system : System
     t : array-like, shape (n,), or dict of observable to array-like
-        When measurements would be made: all at the same times, or each observable at its own.
+        Times of the measurements: the same for all observables, or separate ones for each.
     values : dict of str to float
-        The parameters, as far as they can be guessed; fixed and start values of the system stand in for others.
+        Assumed values of the parameters; fixed and start values of the system are used for missing ones.
     noise : dict of observable to float
-        What would be measured, and the standard deviation of its noise.
+        The measured observables, and the standard deviation of their noise.
     inputs : dict of channel to (times, values), values at the times `t`, number, or InputSignal, optional
-        What would be set, and held between samples.
+        Known inputs, held between samples.
     start : dict of observable to float, optional
-        Where the system starts, at the first of all times; from rest by default. What these values leave open is as
-        at rest: other channels first, then derivatives.
+        Initial values at the first of all times; at rest by default. If they do not determine the initial state, other
+        channels are at rest first, then derivatives.
     latent, lengthscale, amplitude : str, float, float
-        Where functions of time remain free: their covariance, how long they take to change (a fifth of the whole time
-        by default), and about how large motions are, in the units of what is measured.
+        For free functions: their kernel, their lengthscale (by default a fifth of the duration), and the approximate
+        amplitude of the motion, in the units of the measurements.
     draws, random_state : int
-        How many such motions are looked at, with which seed; errors are what fits to all of them would scatter by.
+        Number of random motions with free functions, and their seed; standard errors are root mean squares over them.
 
     Examples
     --------
@@ -338,7 +339,7 @@ def plan_experiment(
 
 
 def _parse_values(system: System, values: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the values that are assumed; raise where a fit could never find one."""
+    """Return the assumed values; raise if a fit could never find one."""
     found = parse_parameter_values(system.parameters, values)
     for name, value in found.items():
         own = system.parameters[name]
@@ -365,14 +366,14 @@ def plan_next_experiment(
     draws: int = 31,
     random_state: int = 0,
 ) -> Experiment:
-    """Return how well parameters will be known from one more experiment alone, if all is as this fit has learned it.
+    """Return the expected standard errors of the parameters from another experiment alone, at the estimates.
 
     Parameters
     ----------
     t, inputs, start, draws, random_state
-        As in `lodekit.plan_experiment`; what was an input is one again, and does between samples what it did.
+        As in `lodekit.plan_experiment`; inputs are those of the fit, with the same interpolation.
     noise : dict of observable to float, optional
-        What would be measured, and its noise; by default what was measured, with the noise that was learned.
+        The measured observables and their noise; by default those of the fit, with the estimated noise.
 
     Examples
     --------
@@ -439,13 +440,13 @@ def _design_experiment(
     draws: int,
     random_state: int,
 ) -> Experiment:
-    """Return an experiment, once it is known what would be measured in it."""
+    """Return an experiment with the given measurements."""
     check_count("draws", draws)
     check_seed(random_state)
     latents = arguments.parse_kernels(reader.undriven_system)
     every = np.unique(np.concatenate(list(times.values())))
     if not latents:
-        # Initial states are told by the data alone, as in fits to known inputs.
+        # The data alone determine initial states, as in fits with known inputs.
         arguments = replace(arguments, mode_deviation="open")
         if not reader.inputs and not start:
             raise LodekitError("nothing moves from rest without inputs; expected start={'x': 1.0}, or inputs")
@@ -475,7 +476,7 @@ def _design_experiment(
 
 
 def _describe_unmeasured_inputs(reader: ObservableCompiler, noise: Mapping[str, float]) -> str:
-    """Return what is said of functions that nobody sets or measures; an empty text where there are none."""
+    """Return a remark on functions that are neither given nor measured; empty if there are none."""
     operators, _ = reader.parse(list(noise))
     channels, rest = reader.system.channels, reader.undriven_system
     seen = {name for j, name in enumerate(channels) if any(operators.coefficients(i, j) for i in range(len(noise)))}

@@ -34,7 +34,7 @@ _N_TIMES = 400
 
 
 def parse_time_grid(fit: Fit, t: ArrayLike | None) -> tuple[Array, IndexArray]:
-    """Return ascending times, shape (n,), and the places of these in what the user gave.
+    """Return ascending times, shape (n,), and their indices in the argument of the user.
 
     Shapes: t (n,).
     """
@@ -57,7 +57,7 @@ def parse_observable_names(fit: Fit, observable: str | Sequence[str] | None) -> 
 
 
 def parse_texts(given: str | Sequence[str], what: str) -> list[str]:
-    """Return one text or several, one at least, as a list."""
+    """Return one or several texts as a list."""
     found = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else []
     if not found or not all(isinstance(text, str) for text in found):
         raise LodekitError(f"expected {what} as a text or a list of texts, got {given!r}")
@@ -74,7 +74,7 @@ def parse_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
 
 
 def select_records(fit: Fit, record: str | int | None) -> tuple[Fit, ...]:
-    """Return the fit as each record sees it that is drawn."""
+    """Return the fits of the records that are drawn."""
     return fit.record_fits[:12] if record is None else (fit.for_record(record),)
 
 
@@ -100,7 +100,7 @@ def make_record_panels(
 def parse_true_curves(
     fit: Fit, truth: Any, times: Array, order: IndexArray | None, names: Sequence[str]
 ) -> list[Array | None]:
-    """Return the true values of each observable that is shown, shape (n,); None where they are not known.
+    """Return the true values of each observable that is shown, shape (n,); None if unknown.
 
     Shapes: times (n,), order (n,).
     """
@@ -146,7 +146,7 @@ def parse_true_values(fit: Fit, truth: Mapping[str, float] | None) -> Mapping[st
 
 
 def parse_parameter_pair(fit: Fit, first: str | None, second: str | None) -> list[str]:
-    """Return the names of two different learned parameters."""
+    """Return the names of two different estimated parameters."""
     learned = [fit.layout.names[number] for number in fit.layout.free_parameters]
     given = _check_parameter_names(fit, [name for name in (first, second) if name is not None])
     pair = list(dict.fromkeys([*given, *[name for name in learned if name not in given]]))[:2]
@@ -168,26 +168,26 @@ def plot(
     axes: Any = None,
     record: str | int | None = None,
 ) -> Any:
-    """Draw mean, 95 % band and data, one panel for each observable of each record; shaded is what is extrapolated.
+    """Plot mean, 95 % band and data, one panel for each observable and record; extrapolation is shaded.
 
     Parameters
     ----------
     t : array-like, shape (n,), optional
-        Times to draw over, two different ones at least; by default the window, and a tenth more on either side.
+        Times of the curves, at least two different ones; by default the window and 10 % more on each side.
     observable : str or sequence of str, optional
-        What to show; by default all channels, and whatever else was measured.
+        Observables to show; by default all channels and all other measured observables.
     truth : function of times, array (n, channels) at the times `t`, or dict of these by name, optional
-        True values to draw beside the mean.
+        True values to plot with the mean.
     samples : int
-        How many functions drawn from the posterior to show.
+        Number of functions drawn from the posterior to show.
     random_state : int, optional
-        Seed of the samples.
+        Random seed of the samples.
     units : dict of str to str, optional
-        Units for the labels, by the names of observables; ``"t"`` is that of time. Those of `label` by default.
+        Units of observables, and of the time ``"t"``, for the axis labels; by default those of `label`.
     axes : matplotlib axes, one for each panel, optional
-        Where to draw; on a new figure by default.
+        Axes to draw on; a new figure by default.
     record : str or int, optional
-        Which record, as in `predict`; all of them by default, twelve at most.
+        The record, as in `predict`; by default all of them, at most twelve.
 
     Returns
     -------
@@ -234,7 +234,7 @@ def _draw_observable(
     *,
     framed: bool,
 ) -> None:
-    """Draw one observable; where it is `framed`, what lies inside the window fills the panel."""
+    """Draw one observable; if it is `framed`, the part inside the window fills the panel."""
     times, mean, std = curve
     same, (first, last) = fit.setup.observable_compiler.are_equivalent, fit.measurements.window
     # Averages of the measurements where only sums were kept.
@@ -278,10 +278,10 @@ def plot_residual(
     axes: Any = None,
     record: str | int | None = None,
 ) -> Any:
-    """Draw what the posterior mean leaves of each equation over time, relative to the size of its terms.
+    """Plot the residual of each equation for the posterior mean, relative to the size of its terms, over time.
 
-    The curve that `predict` returns is differentiated by Chebyshev polynomials and put into the equations as they are
-    written; two ways to do so disagree by the line that is drawn beside, so nothing below it can be seen.
+    The curve that `predict` returns is differentiated by Chebyshev polynomials and substituted into the equations as
+    written. The extra line is the difference of two such computations: residuals below it cannot be resolved.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ def plot_residual(
 
 
 def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = None) -> Any:
-    """Draw the exponents of the modes in the complex plane, at the learned parameter values.
+    """Plot the exponents of the modes in the complex plane, at the estimated parameters.
 
     Parameters
     ----------
@@ -367,9 +367,9 @@ def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = 
 def plot_spectrum(
     fit: Fit, *, observable: str | Sequence[str] | None = None, units: Mapping[str, str] | None = None, axes: Any = None
 ) -> Any:
-    """Draw the spectral density that the prior gives each observable, at the learned hyperparameters.
+    """Plot the prior spectral density of each observable, at the estimated hyperparameters.
 
-    One-sided, over cycles per unit of time: the area below is the prior variance that the free functions bring.
+    It is one-sided, over cycles per unit of time: the area below is the prior variance due to the free functions.
 
     Parameters
     ----------
@@ -408,18 +408,18 @@ def plot_spectrum(
 def plot_residuals(
     fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = None, record: str | int | None = None
 ) -> Any:
-    """Draw residuals of each observable over time, their correlations and cumulated periodogram; a row for each record.
+    """Plot the residuals of each observable, their autocorrelation and cumulative periodogram; one row per record.
 
-    Where free functions remain, these are innovations, as in `diagnose`.
+    If free functions remain, innovations are used, as in `diagnose`.
 
     Parameters
     ----------
     units : dict of str to str, optional
         As in `plot`.
     axes : sequence of matplotlib axes, optional
-        Three for each observable; on a new figure by default.
+        Three for each observable; a new figure by default.
     record : str or int, optional
-        Which record, as in `predict`; all of them by default, twelve at most.
+        The record, as in `predict`; by default all of them, at most twelve.
 
     Returns
     -------
@@ -486,14 +486,15 @@ def plot_bode(
     units: Mapping[str, str] | None = None,
     axes: Any = None,
 ) -> Any:
-    """Draw magnitude and phase of how channels respond to an input, with 95 % bands from the errors of parameters.
+    """Draw a Bode plot of the response of channels to an input, with 95 % bands due to parameter uncertainty.
 
-    Frequencies are shaded that measurements show little of: periods longer than the record or shorter than two steps.
+    Frequencies with little information in the data are shaded: periods longer than the record, or shorter than two
+    sampling intervals.
 
     Parameters
     ----------
     output : str or sequence of str, optional
-        Channels that respond, one row for each; those that were measured by default.
+        Output channels, one row for each; by default the measured ones.
     input : str, optional
         The input; the first one by default.
     frequencies : array-like, shape (n,), optional
@@ -503,7 +504,7 @@ def plot_bode(
     units : dict of str to str, optional
         As in `plot`.
     axes : sequence of matplotlib axes, optional
-        Two for each channel; on a new figure by default.
+        Two for each channel; a new figure by default.
 
     Returns
     -------
@@ -557,16 +558,16 @@ def plot_step(
     units: Mapping[str, str] | None = None,
     axes: Any = None,
 ) -> Any:
-    """Draw how channels respond to a unit step of an input, with 95 % bands from the errors of parameters.
+    """Plot the response of channels to a unit step of an input, with 95 % bands due to parameter uncertainty.
 
     Parameters
     ----------
     output, input, inputs, units
         As in `plot_bode`.
     t : array-like, shape (n,), optional
-        Times after the step; five of the slowest time constants by default.
+        Times after the step; by default six of the slowest time constants, or the length of the record, and delays.
     axes : sequence of matplotlib axes, optional
-        One for each channel; on a new figure by default.
+        One for each channel; a new figure by default.
 
     Returns
     -------
@@ -637,23 +638,24 @@ def plot_parameters(
     units: Mapping[str, str] | None = None,
     axes: Any = None,
 ) -> Any:
-    """Draw each parameter: estimate, 95 % interval, and how the log evidence falls off around it.
+    """Plot each parameter: estimate, 95 % interval, and the log evidence around it.
 
-    The interval counts all else that was learned, and is the one to believe: it comes from a normal approximation at
-    the estimate, on the scale where the parameter is unconstrained, or from a profile where that is too rough, and is
-    widened where residuals are correlated. A curve with all else fixed, or following to first order, is narrower.
+    The interval includes the uncertainty of all other estimates, and is the one to use: it follows from a normal
+    approximation at the estimate, on the scale where the parameter is unconstrained, or from a profile likelihood if
+    that is too inaccurate, and is widened if residuals are correlated. Curves with the others fixed, or following to
+    first order, are narrower.
 
     Parameters
     ----------
     names : str or sequence of str, optional
         Parameters of the system; all of them by default.
     truth : dict of str to float, optional
-        True values of parameters, where they are known.
+        True values of parameters, if known.
     others : {"relearned", "following", "fixed"}
-        What all other parameters and hyperparameters do along the curve: they are learned anew at every point, the
-        profile proper; follow their optimum to first order, for one evaluation a point; or stay as learned.
+        All other parameters and hyperparameters along the curve are estimated again at every point (the profile
+        likelihood); follow their optimum to first order, with one evaluation per point; or keep their estimates.
     points : int
-        Points of each curve, five at least; more are taken where it is steep.
+        Points of each curve, at least five; more are used where it is steep.
     units, axes
         As in `plot`; units by the names of parameters, one panel for each of these.
 
@@ -688,7 +690,7 @@ def plot_parameters(
 
 
 def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, truth: float | None, unit: str) -> None:
-    """Draw how the log evidence falls off around one parameter."""
+    """Draw the log evidence around the estimate of one parameter."""
     found, spread, what = fit.estimates[name], _search_std(fit, name), fit.setup.objective.name
     with fit.setup.limit_threads():
         moves, curve = _objective_surface(fit, [name], others).profile_curve(_WIDTH_STD * spread, points)
@@ -719,16 +721,16 @@ def plot_evidence(
     units: Mapping[str, str] | None = None,
     axes: Any = None,
 ) -> Any:
-    """Draw the log evidence over two parameters, with 50 % and 95 % regions around the estimate.
+    """Plot the log evidence over two parameters, with 50 % and 95 % regions around the estimate.
 
     Parameters
     ----------
     first, second : str, optional
-        Two learned parameters; by default the first two.
+        Two estimated parameters; by default the first two.
     truth, others, units, axes
         As in `plot_parameters`; a single panel.
     points : int
-        Points along each side of the grid, five at least.
+        Points along each side of the grid, at least five.
 
     Returns
     -------
@@ -768,9 +770,9 @@ def plot_evidence(
 
 
 def _sheared_grid(fit: Fit, pair: Sequence[str], points: int) -> Array:
-    """Return moves of two parameters on the scale of the search, shape (points^2, 2).
+    """Return offsets of two parameters on the scale of the search, shape (points^2, 2).
 
-    The grid leans with their correlation, so that narrow ridges are met, too.
+    The grid is sheared by their correlation, so that it resolves narrow ridges.
     """
     u, v = (_WIDTH_STD * _search_std(fit, name) * np.linspace(-1, 1, points) for name in pair)
     lean, rest = 0.0, 1.0
@@ -790,7 +792,7 @@ def _check_search(others: str, points: int) -> None:
 
 
 def _search_std(fit: Fit, name: str) -> float:
-    """Return the standard error of a parameter on the scale of the search; one where it is not identified."""
+    """Return the standard error of a parameter on the scale of the search; one if it is not identified."""
     if not fit.estimates[name].identified:
         return 1.0
     position = fit.layout.index_of(name)

@@ -50,21 +50,21 @@ def parse_input(
     read_times: Callable[[Any], Array],
     start_time: float = 0.0,
 ) -> InputSignal:
-    """Return an input from what the user gave.
+    """Return an input from the forms that users can give.
 
     Parameters
     ----------
     name : str
-        Of the input, for messages.
-    given : (times, values), values at the times that are asked for, number, or InputSignal
+        Name of the input, for messages.
+    given : (times, values), values at the requested times, number, or InputSignal
     kind : {"hold", "linear"}
-        What it does between samples.
+        Interpolation between samples.
     requested_times : array, shape (n,), optional
-        The times that are asked for, in any order, where they are the same for all.
+        The requested times, in any order, if they are the same for all.
     read_times : function
-        From times of the user to an array.
+        Converts the user's times to an array.
     start_time : float
-        When the only sample of a constant is.
+        Time of the only sample of a constant.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def parse_input(
 
 
 def parse_initial_values(initial_values: Any) -> dict[str, float]:
-    """Return values at the start by observable, from what the user gave; raise where they are none.
+    """Return initial values by observable; raise if they are invalid.
 
     Parameters
     ----------
@@ -114,20 +114,20 @@ def _is_number(given: Any) -> bool:
 
 @dataclass(frozen=True)
 class DeterministicResponse:
-    """What a system does after a time at which it starts, from rest or from given values, where nothing is random.
+    """The response of a system without free functions, from rest or from given initial values.
 
     Parameters
     ----------
     observables : Observables
-        What is asked for; their time begins at the start.
+        The requested observables; their time begins at the start.
     times : array, shape (n,)
-        When it is asked for.
+        The requested times.
     initial_values : dict of str to float
-        Values at the start, by observable; none from rest.
+        Initial values by observable; empty for rest.
     initial_observables : Observables or None
         The observables that have these values.
     rest_observables : tuple of Observables
-        What is as at rest as far as the values leave it open, what comes first before what comes later.
+        Observables that are at rest as far as the initial values permit, in order of priority.
     """
 
     observables: Observables
@@ -145,20 +145,20 @@ class DeterministicResponse:
         initial_values: Mapping[str, float],
         units: Scaling,
     ) -> Self:
-        """Return the motion of a system.
+        """Return the response of a system.
 
-        What given values leave open is as at rest: other channels first, then derivatives.
+        If initial values do not determine the state, other channels are at rest first, then derivatives.
 
         Parameters
         ----------
         reader : ObservableReader
-            Of the system, with its inputs and disturbances.
+            That of the system, with its inputs and disturbances.
         texts : sequence of str
-            The observables that are asked for.
+            The requested observables.
         times : array, shape (n,)
         initial_values : dict of str to float
         units : Units
-            Of time; it begins at the start.
+            Units of time, which begins at the start.
         """
         observables = reader.compile_unscaled(texts, units)
         if not initial_values:
@@ -188,7 +188,7 @@ class DeterministicResponse:
         return np.asarray(mean + np.stack([part @ weights for part in modes], axis=1))
 
     def check_initial_values(self, hyper: Hyperparameters) -> None:
-        """Raise where equations and inputs contradict the values at the start."""
+        """Raise if equations and inputs contradict the initial values."""
         if self.initial_observables is not None and self._solve_mode_weights(self.initial_observables, hyper)[1].any():
             wanted = ", ".join(f"{name} = {value:g}" for name, value in self.initial_values.items())
             raise LodekitError(
@@ -197,7 +197,7 @@ class DeterministicResponse:
             )
 
     def _solve_mode_weights(self, initial_observables: Observables, hyper: Hyperparameters) -> tuple[Array, Mask]:
-        """Return the weights of the modes that bring the given values about, and which values they miss."""
+        """Return the weights of the modes that give the initial values, and which values they miss."""
         at, roots = np.array([initial_observables.units.start]), hyper.mode_amplitudes[mode_group_index(self.groups)]
         values = np.array(list(self.initial_values.values()))
         coefficients = initial_observables.evaluate(hyper.theta)
@@ -220,19 +220,19 @@ class DeterministicResponse:
         return roots * weights, missed
 
     def _mode_matrix(self, observables: Observables, hyper: Hyperparameters) -> Array:
-        """Return what each mode adds to observables at the start, shape (o, modes)."""
+        """Return the contribution of each mode to the observables at the start, shape (o, modes)."""
         own = observables.evaluate(hyper.theta)
         return np.concatenate(observables.mode_basis(own, self.groups, np.zeros(1), with_jacobian=False)[0])
 
 
 def _normalize_rows(rows: Array) -> Array:
-    """Return rows of length one; those of nothing stay."""
+    """Return rows of length one; zero rows are not changed."""
     size = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.where(size > 0, size, 1.0))
 
 
 def _null_space(rows: Array) -> Array:
-    """Return an orthonormal basis of what rows do not see, as columns."""
+    """Return an orthonormal basis of the null space of rows, as columns."""
     _, sizes, right = np.linalg.svd(rows)
     seen = int(np.sum(sizes > _RANK_TOLERANCE * max(float(sizes.max(initial=0.0)), 1.0)))
     return np.asarray(right[seen:].T)
@@ -249,7 +249,7 @@ def simulate(
     size: int = 1,
     random_state: int | None = None,
 ) -> Array:
-    """Return random solutions of a system, shape (size, n, channels); what is random in them varies by about one.
+    """Draw random solutions of a system from its prior, shape (size, n, channels); their random part is about one.
 
     Parameters
     ----------
@@ -257,17 +257,17 @@ def simulate(
     t : array-like, shape (n,)
         Times, in any order.
     values : dict of str to float, optional
-        Values of the parameters; fixed and start values of the system stand in for those that are missing.
+        Values of the parameters; fixed and start values of the system are used for missing ones.
     observable : str or sequence of str, optional
-        Observables to return instead of the channels; the last axis stays where there is one.
+        Observables to return instead of the channels; a single one keeps the last axis.
     latent : str
-        Covariance of all free functions: ``"se"``, or ``"matern-p/2"`` with odd p.
+        Kernel of all free functions: ``"se"``, or ``"matern-p/2"`` with odd p.
     lengthscale : float, optional
-        Of the free functions, in the user's unit of time; a fifth of the time from first to last by default.
+        Lengthscale of the free functions, in the user's unit of time; by default a fifth of the time span.
     size : int
-        How many solutions.
+        Number of solutions.
     random_state : int, optional
-        Seed of the draws.
+        Random seed.
 
     Examples
     --------
@@ -307,35 +307,35 @@ def simulate_response(
     parameters: str = "uncertain",
     record: str | int | None = None,
 ) -> Any:
-    """Return how the learned system responds to new inputs, and standard deviations on request.
+    """Return the response of the fitted system to new inputs and, on request, its standard deviation.
 
     Parameters
     ----------
     t : array-like, shape (n,)
-        Times, in any order; dates where the fit had dates.
+        Times, in any order; dates if the fit had dates.
     inputs : dict of str to (times, values), values at the times `t`, number, or InputSignal
-        New inputs, by channel. They do between samples what the fitted ones do.
+        New inputs by channel, with the interpolation of the fitted ones.
     start : {"rest", "begin", "end"} or dict of str to float
-        Where the system starts. ``"rest"``: with all modes and free functions zero before the first of all times, and
-        inputs that begin there. A dict of observables to values, such as ``{"y": 20.0}``: from these values at the
-        first of all times; what they leave open is as at rest: other channels first, then derivatives, which are zero
-        unless an input sets them off at that very time. ``"begin"``: as the record began, with these inputs in the
-        place of the old ones. ``"end"``: as the record ended; the old inputs apply until its last
-        measurement, or until the new ones begin, if that is later.
+        Initial state. ``"rest"``: all modes and free functions are zero before the first of all times, and inputs begin
+        there. A dict of observables to values, such as ``{"y": 20.0}``: these values at the first of all times. If they
+        do not determine the state, other channels are at rest first, then derivatives, which are zero unless an input
+        changes them at that time. ``"begin"``: the state at the beginning of the record, with the new inputs instead of
+        the old ones. ``"end"``: the state at the end of the record; the old inputs apply until its last measurement, or
+        until the new ones begin, if that is later.
     observable : str or sequence of str, optional
         As in `predict`.
     return_std : bool
-        Whether standard deviations are wanted as well.
+        Whether to return standard deviations, too.
     parameters : {"uncertain", "fixed"}
-        Whether deviations include the uncertainty of all that was learned, and model error as large as it was in the
-        fitted records.
+        Whether standard deviations include the uncertainty of all estimates, and model error as large as in the fitted
+        records.
     record : str or int, optional
-        As in `predict`; needed where there are several and the system starts as one of them began or ended.
+        As in `predict`; required for ``"begin"`` and ``"end"`` if there are several.
 
     Returns
     -------
     mean : array, shape (n, channels), or (n,) for an observable given as text
-    std : array of the same shape, where it is asked for
+    std : array of the same shape, if requested
 
     Examples
     --------
@@ -395,7 +395,7 @@ def simulate_response(
 
 
 def _is_new_start(start: object) -> bool:
-    """Return whether the system starts from rest or from values, and not where the record was; or raise."""
+    """Return whether the system starts from rest or from given values, not from the record; or raise."""
     if isinstance(start, Mapping):
         return True
     if not isinstance(start, str) or start not in ("rest", "begin", "end"):
@@ -404,13 +404,13 @@ def _is_new_start(start: object) -> bool:
 
 
 def _add_model_error(fit: Fit, texts: Sequence[str], elapsed: Array, variance: Array) -> Array:
-    """Return variances, (n, o), of a run that began so long ago, with what the equations miss."""
+    """Return variances of a free run including model error, (n, o), given the time since its start."""
     unexplained = np.array([fit.unexplained_std.get(text, 0.0) for text in texts])
     return np.asarray(widen_free_run(fit, texts, elapsed, variance) + unexplained**2)
 
 
 def _parse_inputs(fit: Fit, inputs: Any, times: Array) -> dict[str, InputSignal]:
-    """Return new inputs by name, from what the user gave."""
+    """Return new inputs by name from the argument of the user."""
     known = fit.measurements.inputs
     if not isinstance(inputs, Mapping):
         got = "none" if inputs is None else type(inputs).__name__

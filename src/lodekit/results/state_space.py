@@ -35,9 +35,9 @@ class Uncertain:
     ----------
     value : float or complex
     std_error : float
-        Of a complex number that of its real part; NaN where it has none, as repeated roots have.
+        Standard error, for a complex number that of its real part; NaN if it is undefined, as for repeated roots.
     imaginary_error : float
-        That of its imaginary part.
+        Standard error of the imaginary part.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class Uncertain:
         return f"{real} {sign} {imaginary}j +- {errors[0]:.2g}, {errors[1]:.2g}j"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; what is not finite is None."""
+        """Return plain values; numbers that are not finite are None."""
         number = complex(self.value)
         found: dict[str, float | None] = {"value": number.real, "std_error": self.std_error}
         if number.imag:
@@ -105,7 +105,7 @@ def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[C
 def transmission_zeros(
     matrices: tuple[Any, ...], matrix_jacobians: tuple[Any, ...]
 ) -> tuple[ComplexArray, ComplexArray]:
-    """Return the zeros of one output and one input, with derivatives: where the matrix of Rosenbrock is singular."""
+    """Return the zeros from one input to one output, with derivatives: where Rosenbrock's matrix is singular."""
 
     def pencil(F: Array, G: Array, H: Array, D: Any, D1: Any) -> tuple[Array, Array]:
         leading, s = F.shape[:-2], F.shape[-1]
@@ -120,7 +120,7 @@ def transmission_zeros(
 
 
 def cancel_poles_and_zeros(zeros: ComplexArray, poles: ComplexArray) -> tuple[list[int], list[int]]:
-    """Return which zeros and which poles are left when equal ones cancel."""
+    """Return which zeros and which poles remain after cancellation."""
     left = list(range(len(poles)))
     kept = []
     size = float(np.abs(poles).max(initial=0.0))
@@ -153,7 +153,7 @@ def compute_time_constants(poles: ComplexArray, jacobian: ComplexArray, covarian
 
 
 def sort_roots(roots: ComplexArray, jacobian: ComplexArray, covariance: Array) -> tuple[Uncertain, ...]:
-    """Return roots with standard errors, in the order of their distance from zero.
+    """Return roots with standard errors, in order of magnitude.
 
     Shapes: roots, jacobian (k,) and (p, k), covariance (p, p).
     """
@@ -170,24 +170,24 @@ def sort_roots(roots: ComplexArray, jacobian: ComplexArray, covariance: Array) -
 
 @dataclass(frozen=True, eq=False)
 class TransferFunction:
-    """How one channel responds to one input: ``numerator(s) / denominator(s) * exp(-delay s)``, at learned values.
+    """The transfer function from one input to one channel, ``numerator(s) / denominator(s) * exp(-delay s)``.
 
     Parameters
     ----------
     output, input : str
         Channels.
     numerator, denominator : arrays
-        Coefficients, highest power of s first; the denominator begins with one. What cancels is left out.
+        Coefficients, highest power of s first, after cancellation; the denominator is monic.
     poles, zeros : tuple of Uncertain
-        The roots of both, in the order of their distance from zero.
+        The roots of both, in order of magnitude.
     time_constants : tuple of Uncertain
         ``-1/p`` for each real pole p, and ``1/|p|`` for pairs of complex ones; slowest first, infinite at zero.
     gain : Uncertain
-        The static gain, where a constant input leads to; infinite where it leads away (an integrator).
+        The static gain, the value at s = 0; infinite for an integrator.
     delay : Uncertain
-        The dead time; zero where there is none.
+        The dead time; zero if there is none.
     time_unit : str
-        Of the time, where it is known.
+        Unit of time, if known.
     """
 
     output: str
@@ -202,7 +202,7 @@ class TransferFunction:
     time_unit: str = ""
 
     def at(self, frequencies: ArrayLike) -> ComplexArray:
-        """Return the frequency response, dead time included; infinite on a pole.
+        """Return the frequency response, including dead time; infinite at a pole.
 
         Parameters
         ----------
@@ -221,7 +221,7 @@ class TransferFunction:
         Parameters
         ----------
         order : int, optional
-            Of the approximation of the dead time by Pade; needed where there is one, because SciPy knows none.
+            Order of the Pade approximation of the dead time; required if there is one, because SciPy has no delays.
         """
         return import_module("scipy.signal").TransferFunction(*self._rational(order))
 
@@ -248,7 +248,7 @@ class TransferFunction:
         return np.convolve(self.numerator, top), np.convolve(self.denominator, bottom)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
+        """Return plain values for JSON."""
         return {
             "output": self.output,
             "input": self.input,
@@ -286,7 +286,7 @@ def _format_polynomial(coefficients: Array) -> str:
 
 
 def pade_approximation(delay: float, order: int) -> tuple[Array, Array]:
-    """Return numerator and denominator of Pade's approximation of ``exp(-delay s)``, highest power first.
+    """Return numerator and denominator of the Pade approximation of ``exp(-delay s)``, highest power first.
 
     Examples
     --------
@@ -301,7 +301,7 @@ def pade_approximation(delay: float, order: int) -> tuple[Array, Array]:
 
 
 def import_control() -> Any:
-    """Return python-control, or say that it is missing."""
+    """Return python-control; raise if it is not installed."""
     try:
         return import_module("control")
     except ImportError:
@@ -310,20 +310,20 @@ def import_control() -> Any:
 
 @dataclass(frozen=True, eq=False)
 class FittedStateSpace:
-    """``x' = F x + G v``, ``g = H x + D v + D1 v'`` at learned parameters, with standard errors of what follows.
+    """``x' = F x + G v``, ``g = H x + D v + D1 v'`` at the estimated parameters, with standard errors of results.
 
     Parameters
     ----------
     exact : StateSpace
-        The same with parameters in it.
+        The same as functions of the parameters.
     names : tuple of str
-        The parameters.
+        Names of the parameters.
     theta : array, shape (p,)
         Their values.
     covariance : array, shape (p, p)
-        Their covariance; widened where residuals are correlated.
+        Their covariance; widened if residuals are correlated.
     time_unit : str
-        Of the time, where it is known.
+        Unit of time, if known.
     """
 
     exact: StateSpace
@@ -334,58 +334,58 @@ class FittedStateSpace:
 
     @cached_property
     def _matrices(self) -> list[dict[str, Array]]:
-        """The matrices by name, and their derivatives in the parameters, parameters first."""
+        """The matrices by name, and their derivatives by the parameters, parameters first."""
         shapes = self.exact.shapes
         tables = ScalarFunctions(self.exact.ring, self.exact.scalars).evaluate(self.theta)
         return [dict(zip(shapes, split_table(np, table, list(shapes.values())), strict=True)) for table in tables]
 
     @property
     def states(self) -> tuple[str, ...]:
-        """What each state is, as an expression in the channels."""
+        """The states, each as an expression in the channels."""
         return self.exact.states
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What each column of G and D multiplies: a channel, or a delayed one."""
+        """The inputs of the columns of G and D: channels, or delayed channels."""
         return tuple(str(name) for name in self.exact.inputs)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The channels that respond."""
+        """The output channels."""
         return self.exact.outputs
 
     @property
     def F(self) -> Array:
-        """How states move by themselves, states x states."""
+        """State matrix, states x states."""
         return self._matrices[0]["F"]
 
     @property
     def G(self) -> Array:
-        """How inputs move the states, states x inputs."""
+        """Input matrix, states x inputs."""
         return self._matrices[0]["G"]
 
     @property
     def H(self) -> Array:
-        """How the channels follow from the states, outputs x states."""
+        """Output matrix, outputs x states."""
         return self._matrices[0]["H"]
 
     @property
     def D(self) -> Array:
-        """What inputs add to the channels at once, outputs x inputs."""
+        """Feedthrough matrix, outputs x inputs."""
         return self._matrices[0]["D"]
 
     @property
     def D1(self) -> Array:
-        """What slopes of inputs add to the channels, outputs x inputs."""
+        """Feedthrough of the derivatives of inputs, outputs x inputs."""
         return self._matrices[0]["D1"]
 
     @property
     def delays(self) -> Array:
-        """By how much later each input acts, shape (inputs,)."""
+        """The delay of each input, shape (inputs,)."""
         return self._matrices[0]["delays"]
 
     def slopes(self, name: str) -> Array:
-        """Return derivatives of a matrix in the parameters, parameters first.
+        """Return derivatives of a matrix by the parameters, parameters first.
 
         Parameters
         ----------
@@ -397,17 +397,17 @@ class FittedStateSpace:
 
     @cached_property
     def _eigenvalues(self) -> tuple[ComplexArray, ComplexArray]:
-        """Those of F, shape (s,), and their derivatives in the parameters, (p, s)."""
+        """The eigenvalues of F, shape (s,), and their derivatives by the parameters, (p, s)."""
         slopes = self.slopes("F")
         return generalized_eigenvalues(self.F, np.eye(len(self.F)), slopes, np.zeros_like(slopes))
 
     @cached_property
     def poles(self) -> tuple[Uncertain, ...]:
-        """The eigenvalues of F, in the order of their distance from zero."""
+        """The eigenvalues of F, in order of magnitude."""
         return sort_roots(*self._eigenvalues, self.covariance)
 
     def to_scipy(self) -> Any:
-        """Return a ``scipy.signal.StateSpace``; raise where an input is delayed or acts by its slope."""
+        """Return a ``scipy.signal.StateSpace``; raise if an input is delayed, or enters by its derivative."""
         return import_module("scipy.signal").StateSpace(*self._undelayed_matrices("SciPy"))
 
     def to_control(self) -> Any:
@@ -439,12 +439,12 @@ class FittedStateSpace:
         return self.outputs.index(output), acting or columns
 
     def frequency_response(self, output: str, input: str, frequencies: ArrayLike) -> tuple[ComplexArray, ComplexArray]:
-        """Return the response to waves, shape (n,), and its derivatives in the parameters, (p, n).
+        """Return the frequency response, shape (n,), and its derivatives by the parameters, (p, n).
 
         Parameters
         ----------
         output, input : str
-            A channel that responds, and an input.
+            An output channel and an input.
         frequencies : array-like, shape (n,)
             In radians per unit of time.
         """
@@ -475,7 +475,7 @@ class FittedStateSpace:
         Parameters
         ----------
         output, input : str
-            A channel that responds, and an input.
+            An output channel and an input.
         times : array-like, shape (n,)
             In any order.
         """
@@ -501,12 +501,12 @@ class FittedStateSpace:
         return values, errors
 
     def transfer_function(self, output: str, input: str) -> TransferFunction:
-        """Return how one channel responds to one input, as a ratio of polynomials with a dead time.
+        """Return the transfer function from one input to one channel.
 
         Parameters
         ----------
         output, input : str
-            A channel that responds, and an input.
+            An output channel and an input.
         """
         row, columns = self._columns(output, input)
         delays = self.delays[columns]
@@ -544,12 +544,12 @@ class FittedStateSpace:
         )
 
     def gain(self, output: str, input: str) -> Uncertain:
-        """Return where a constant input of one leads a channel to; infinite where it leads away.
+        """Return the static gain ``D - H inv(F) G``; infinite for an integrator.
 
         Parameters
         ----------
         output, input : str
-            A channel that responds, and an input.
+            An output channel and an input.
         """
         row, columns = self._columns(output, input)
         G, D = self.G[:, columns].sum(1), float(self.D[row, columns].sum())
@@ -565,7 +565,7 @@ class FittedStateSpace:
         return Uncertain(D - float(self.H[row] @ right), float(delta_method_std(slopes, self.covariance)[0]))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
+        """Return plain values for JSON."""
         found: dict[str, Any] = {name: list(getattr(self, name)) for name in ("states", "inputs", "outputs")}
         found |= {name: getattr(self, name).tolist() for name in ("F", "G", "H", "D", "D1", "delays")}
         return found | {"poles": [each.to_dict() for each in self.poles]}
@@ -582,12 +582,12 @@ class FittedStateSpace:
 
 
 def state_space(fit: Fit, inputs: Mapping[str, str] | Iterable[str] | None = None) -> FittedStateSpace:
-    """Return how the other channels respond to inputs, as a state space in numbers at the learned parameters.
+    """Return the state space from inputs to all other channels at the estimated parameters.
 
     Parameters
     ----------
     inputs : sequence of str, or dict of str to str, optional
-        Channels that are known: ``"hold"``, as by default, or ``"linear"``. Those of the fit where it has some.
+        Input channels: ``"hold"``, the default, or ``"linear"``. By default the known inputs of the fit.
 
     Examples
     --------
@@ -622,14 +622,14 @@ def transfer_function(
     *,
     inputs: Mapping[str, str] | Iterable[str] | None = None,
 ) -> TransferFunction:
-    """Return how one channel responds to one input, with poles, zeros, gain and time constants and their errors.
+    """Return the transfer function from one input to one channel, with standard errors of poles, zeros and gain.
 
     Parameters
     ----------
     output, input : str, optional
-        A channel that responds, and an input; they may be left out where there is one of each only.
+        An output channel and an input; optional if there is only one of each.
     inputs : sequence of str, or dict of str to str, optional
-        All inputs, as in `state_space`; those of the fit, or else `input` alone.
+        All inputs, as in `state_space`; by default those of the fit, otherwise `input` alone.
 
     Examples
     --------
@@ -660,9 +660,9 @@ _N_POINTS = 240
 
 
 def data_frequency_band(fit: Fit) -> tuple[float, float]:
-    """Return the frequencies between which measurements show something, in radians per unit of time.
+    """Return the frequency band of the data, in radians per unit of time.
 
-    Periods are no longer than the record, and no shorter than two steps of it.
+    Periods range from two sampling intervals to the length of the record.
     """
     first, last = fit.measurements.window
     steps = np.concatenate([np.diff(part.measurements.time_grid()) for part in fit.record_fits])

@@ -135,12 +135,12 @@ _FILE_KIND = "lodekit-model"
 
 
 def save_fit(fit: Fit, path: str | Path) -> None:
-    """Write a fit to a file: JSON and arrays, whole or not at all.
+    """Save the model to a file (JSON and arrays), completely or not at all.
 
     Parameters
     ----------
     path : str or Path
-        The file; an old one is replaced.
+        The file; an existing one is replaced.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
 
 
 def load_fit(path: str | Path) -> Fit:
-    """Return a fit that `save_fit` has written; nothing is learned again."""
+    """Return a fit that was written by `save_fit`; nothing is estimated again."""
     if isinstance(path, str | Path) and os.path.isfile(Path(path) / MODEL_FILE):
         path = Path(path) / MODEL_FILE
     state, arrays = _read_state(path)

@@ -30,18 +30,18 @@ _MAX_KNOWN_STD = 30.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """A parameter of the system as the data tell it, in the user's units.
+    """An estimated parameter of the system, in the user's units.
 
     Parameters
     ----------
     value : float
         The estimate, or the fixed value.
     std_error : float
-        From the curvature at the optimum; zero for a fixed parameter, infinite where the data do not identify it.
+        Standard error from the curvature at the optimum; zero if fixed, infinite if the data do not identify it.
     interval : (float, float)
-        95 %; positive parameters have positive intervals, bounded ones stay inside their bounds.
+        95 % interval; positive for positive parameters, and inside the bounds for bounded ones.
     identified : bool
-        Whether the data determine it; also true for a fixed parameter.
+        Whether the data identify it; also true for a fixed parameter.
     note : str
         Why there is no interval, such as "fixed" or "at its bound"; empty otherwise.
 
@@ -64,7 +64,7 @@ class Estimate:
 
     @property
     def has_interval(self) -> bool:
-        """Whether there is an interval that data have told: not where it is fixed, at its bound, or not identified."""
+        """Whether the data determine an interval: not if it is fixed, at its bound, or not identified."""
         return self.identified and self.std_error > 0.0 and math.isfinite(self.std_error)
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Estimate:
         return f"{format_uncertain(self.value, self.std_error)} (95 % interval: {low} to {high})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON; what is infinite is None."""
+        """Return plain values for JSON; infinite numbers are None."""
         error, *interval = (x if math.isfinite(x) else None for x in (self.std_error, *self.interval))
         return asdict(self) | {"std_error": error, "interval": interval}
 
@@ -133,7 +133,7 @@ def estimate_parameters(
 
 
 def confidence_interval(transform: ParameterTransform, point: float, half_width: float) -> tuple[float, float]:
-    """Return an interval that reaches so far on the scale of the search, or linearly where there are no limits."""
+    """Return an interval of given half-width on the scale of the search, or linearly without limits."""
     if not transform.is_unbounded:
         low, high = sorted((transform.forward(point - half_width), transform.forward(point + half_width)))
         return low, high
@@ -143,7 +143,7 @@ def confidence_interval(transform: ParameterTransform, point: float, half_width:
 
 
 def student_quantile(confidence: float, dof: float = math.inf) -> float:
-    """Return how many standard errors an interval reaches to either side.
+    """Return the half-width of an interval in standard errors.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def student_quantile(confidence: float, dof: float = math.inf) -> float:
 
 
 def inflated_quantile(confidence: float, dof: float, inflation_factor: float = 1.0) -> float:
-    """Return how many standard errors an interval reaches to either side where residuals are correlated.
+    """Return the half-width of an interval in standard errors if residuals are correlated.
 
     Examples
     --------

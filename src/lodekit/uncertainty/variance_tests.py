@@ -30,28 +30,29 @@ UNOBSERVED_MESSAGE = "nothing that was measured responds to it, so that nothing 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What was learned of a disturbance.
+    """An estimated disturbance, and the test whether it is needed.
 
     Parameters
     ----------
     name, kind : str
     deviation : float
-        In the unit of the channel; of white noise the root of its spectral density, in that unit times the root of the
-        unit of time: over a time T its integral has the deviation ``deviation * sqrt(T)``. Zero where it is best there.
+        Standard deviation in the unit of the channel. For white noise, the square root of its spectral density, in that
+        unit times the square root of the unit of time: its integral over a time T has the standard deviation
+        ``deviation * sqrt(T)``. Zero if zero is optimal.
     std_error : float
-        Of the deviation; NaN where that is zero, infinite where the data do not tell it.
+        Standard error of the deviation; NaN if that is zero, infinite if the data do not identify it.
     lengthscale : float or None
-        In the user's time; None for white noise.
+        Lengthscale in the user's unit of time; None for white noise.
     gain : float
-        By how much the log evidence, with the priors of what is learned, exceeds that of a fit without it.
+        By how much the objective (log evidence plus log priors) exceeds that of a fit without it.
     p_value : float
-        How often chance alone would gain as much.
+        Probability of such a gain without the disturbance.
     needed : bool
-        Whether that is less often than one in twenty times, beside all other disturbances.
+        Whether the p-value is below 0.05, given all other disturbances.
     note : str
-        What else is to be known of it; empty where nothing is.
+        A remark; may be empty.
     beside : tuple of str
-        The other disturbances of the fit: whether this one is needed is asked beside them.
+        The other disturbances of the fit, which the test includes.
     """
 
     name: str
@@ -66,23 +67,23 @@ class Disturbance:
     beside: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON; what is no number is None."""
+        """Return plain values for JSON; numbers that are not finite are None."""
         found = asdict(self)
         del found["beside"]
         is_odd = {key: isinstance(value, float) and not np.isfinite(value) for key, value in found.items()}
         return {key: None if is_odd[key] else value for key, value in found.items()}
 
     def sentence(self, units: Mapping[str, str], system: System | None = None, measured: Sequence[str] = ()) -> str:
-        """Return what was found out about it.
+        """Return a sentence about the disturbance.
 
         Parameters
         ----------
         units : dict of str to str
-            Of channels and of the time, where they are known.
-        system : Facts, optional
-            The equations, which tell the unit of white noise by those of others.
+            Units of channels and of the time, if known.
+        system : System, optional
+            The equations, from which the unit of white noise follows.
         measured : sequence of str
-            Channels that are rather spoken of than others.
+            Channels that the sentence should prefer.
 
         Examples
         --------
@@ -114,7 +115,7 @@ class Disturbance:
 
 
 def chi_bar_p_value(gain: float, *, coloured: bool) -> float:
-    """Return how often a disturbance that is not there gains as much.
+    """Return the probability of such a gain without a disturbance.
 
     Examples
     --------
@@ -136,7 +137,7 @@ def summarize_disturbances(
     gains: Mapping[str, float],
     scale_confounded: Sequence[str] = (),
 ) -> dict[str, Disturbance]:
-    """Return what was learned of each disturbance, by name.
+    """Return the estimated disturbances by name.
 
     Shapes: covariance (n, n), at_bound (n,).
     """
@@ -174,9 +175,9 @@ def summarize_disturbances(
 
 
 def _group_collinear(disturbed: CompiledDisturbances, theta: Array) -> list[int | None]:
-    """Return for each disturbance the first white one that acts as it does, or itself; None where it does not act.
+    """Return for each disturbance the first white one with the same effect, or itself; None without effect.
 
-    Responses are compared by what stands before w and its derivatives, and by ``X F^j G``, which tell all of them.
+    Responses are compared by the coefficients of w and its derivatives, and by ``X F^j G``, which determine them.
     """
     F, G, H, D = disturbed.split(disturbed.table.evaluate(theta)[0])
     rate = float(np.abs(F).sum(axis=-1).max(initial=0.0)) or 1.0

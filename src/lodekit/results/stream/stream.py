@@ -40,19 +40,19 @@ from lodekit.version import __version__
 
 
 class Innovation(NamedTuple):
-    """One value of a row, and what was expected of it before the row came.
+    """A measurement and its one-step prediction.
 
     Parameters
     ----------
     measured : float
     predicted : float
-        From all rows before.
+        Prediction from all earlier rows.
     std : float
-        The deviation of what is measured from what is predicted: that of the prediction, and noise.
+        Standard deviation of the prediction error, including noise.
     score : float
-        The difference in deviations: standard normal where the model holds.
+        The error divided by `std`: standard normal if the model holds.
     alarm : str
-        ``"high"`` or ``"low"`` where the cumulative sum of scores has crossed its threshold in this row, else empty.
+        ``"high"`` or ``"low"`` if the cumulative sum of scores crossed its threshold in this row, otherwise empty.
     """
 
     measured: float
@@ -64,17 +64,17 @@ class Innovation(NamedTuple):
 
 @dataclass(slots=True)
 class StreamState:
-    """All that changes while rows come.
+    """The state of a stream.
 
-    time: Of the last row; None before the first.
-    mean, covariance_root: Of the states, and of their covariance; (s,) and (s, s).
+    time: Time of the last row; None before the first.
+    mean, covariance_root: Mean of the states, and square root of their covariance; (s,) and (s, s).
     input_state: The states of the response to known inputs; (q,).
     input_buffers: The last samples of inputs.
-    cusum: The cumulative sums of each observable.
-    time_offsets: By how much states and response are ahead of the time, which is rounding.
-    n_rows, n_alarms: How many there were.
-    rows_at_time: How many rows had this time; infinite if the record of the fit ended there.
-    last_innovations: What the last row said.
+    cusum: Cumulative sums of the scores of each observable.
+    time_offsets: By how much states and response are ahead of the time, due to rounding.
+    n_rows, n_alarms: Number of rows and alarms so far.
+    rows_at_time: Number of rows at this time; infinite if the record of the fit ended there.
+    last_innovations: Innovations of the last row.
     """
 
     time: float | None
@@ -123,7 +123,7 @@ def save_stream_state(fit: Fit, state: StreamState, path: str | Path, settings: 
 def load_stream_state(
     fit: Fit, path: str | Path, sizes: Sequence[int], input_response: StreamInputResponse | None
 ) -> tuple[StreamState, dict[str, float]]:
-    """Return the state of a stream that `save_stream_state` has written, and the settings of its alarms."""
+    """Return the state of a stream and the settings of its alarms from a file of `save_stream_state`."""
     values, arrays, is_checked = read_archive(path, _DESCRIPTION)
     if not isinstance(values, dict) or values.get("kind") != _FILE_KIND or not is_checked:
         is_model = isinstance(values, dict) and values.get("kind") == "lodekit-model"
@@ -167,7 +167,7 @@ def load_stream_state(
 
 
 def _model_fingerprint(fit: Fit) -> str:
-    """Return a number that tells models apart: equations, arguments, units and all that was learned."""
+    """Return a fingerprint of a model: equations, arguments, units and all estimates."""
     units, arguments = fit.prior.units, ("latent", "prior", "inputs", "disturbances")
     definition = {
         "system": fit.system.definition(),
@@ -180,7 +180,7 @@ def _model_fingerprint(fit: Fit) -> str:
 
 @dataclass(frozen=True, eq=False)
 class StreamMeasurementModel:
-    """Observables at the learned parameters.
+    """Observables at the estimated parameters.
 
     observation_matrix: For the states; (o, s).
     response_matrix, feedthrough, derivative_feedthrough: For the states of the response to known inputs, for these
@@ -212,7 +212,7 @@ class StreamMeasurementModel:
         return cls(rows, own.H * input_response.scales, own.D, own.D1, input_response, observables, values)
 
     def check_measured(self, names: Sequence[str]) -> None:
-        """Raise where a measurement depends on the slope of an input that only the next row will tell."""
+        """Raise if a measurement depends on the slope of an input that is known only with the next row."""
         own = self.input_response
         for column, (name, delay) in enumerate(zip(own.inputs, own.delays, strict=True) if own else ()):
             rows = np.flatnonzero(self.derivative_feedthrough[:, column])
@@ -224,11 +224,11 @@ class StreamMeasurementModel:
 
     @cached_property
     def _known_signals(self) -> list[tuple[int, CompiledSignal]]:
-        """The known functions of time, and of which observables they are."""
+        """The known functions of time, and their observables."""
         return [(k, signal) for k, signal in enumerate(self.observables.compiled.signals) if signal.n_terms]
 
     def known_part(self, input_state: Array, input_buffers: Mapping[str, InputBuffer], time: float) -> Array | None:
-        """Return all that is known beside the states, shape (o,); None where nothing is.
+        """Return the known part of the observables beside the states, shape (o,); None if there is none.
 
         Shapes: input_state (q,).
         """
@@ -251,24 +251,24 @@ class StreamMeasurementModel:
 
 
 class Stream:
-    """A filter at the learned parameters; `LODEGP.stream` makes it.
+    """A Kalman filter at the estimated parameters, created by `LODEGP.stream`.
 
     Parameters
     ----------
     fit : Fit
-        Of one record.
-    state_space : Space
+        The fit of one record.
+    state_space : StateSpaceModel
         The prior as a linear system.
-    input_response : Plant or None
-        The response to known inputs, where there are some.
-    filter_state : Moment
-        Where it begins.
+    input_response : StreamInputResponse or None
+        The response to known inputs, if there are any.
+    filter_state : StreamState
+        The initial state.
     false_alarms : float
-        How often there is an alarm where the model holds, for each row.
+        False alarms per row if the model holds.
     shift : float
-        The change of scores that is found fastest.
+        The shift of the scores that is detected fastest.
     threshold : float
-        Cumulative sums above it make an alarm.
+        Alarm threshold of the cumulative sums.
     """
 
     def __init__(
@@ -304,32 +304,32 @@ class Stream:
 
     @property
     def time(self) -> float | None:
-        """The time of the state, that of the last row; None before the first one of a new record."""
+        """The time of the last row; None before the first row of a new record."""
         return self.filter_state.time
 
     @property
     def rows(self) -> int:
-        """How many rows were pushed."""
+        """Number of rows so far."""
         return self.filter_state.n_rows
 
     @property
     def alarms(self) -> int:
-        """How many alarms there were."""
+        """Number of alarms so far."""
         return self.filter_state.n_alarms
 
     @property
     def innovations(self) -> dict[str, Innovation]:
-        """What was measured in the last row, by observable, and what had been expected."""
+        """The innovations of the last row by observable: measurements with their predictions."""
         return dict(self.filter_state.last_innovations)
 
     @property
     def sums(self) -> dict[str, tuple[float, float]]:
-        """The cumulative sums of scores, upward and downward, by observable; `threshold` makes an alarm of them."""
+        """The cumulative sums of scores, upward and downward, by observable; above `threshold` there is an alarm."""
         return dict(zip(self.observables, self.filter_state.cusum, strict=True))
 
     @property
     def state(self) -> Array:
-        """The mean of the states: free functions and their derivatives, then modes, in scaled units, shape (s,)."""
+        """The mean of the states (free functions and their derivatives, then modes) in scaled units, shape (s,)."""
         return self.filter_state.mean.copy()
 
     @property
@@ -340,21 +340,21 @@ class Stream:
     def push(
         self, t: Any, y: Mapping[str, Any] | None = None, inputs: Mapping[str, Any] | None = None, *, std: Any = None
     ) -> dict[str, Innovation]:
-        """Take one more row; return what was measured, by observable, and what had been expected.
+        """Filter one more row; return its innovations by observable.
 
-        A row that is refused changes nothing.
+        A refused row does not change the state.
 
         Parameters
         ----------
         t : float or date
-            The time of the row, not before that of the last one.
+            The time of the row, not before the last one.
         y : dict of str to float
-            What was measured, by observable of the fit; those that are missing, None or NaN were not measured. Inputs
-            may stand here as well.
+            Measurements by observable of the fit; missing ones are omitted, None or NaN. Inputs may be given here as
+            well.
         inputs : dict of str to float
-            All known inputs at this time. A held one that is None or NaN stays as it was.
+            All known inputs at this time. A held input that is None or NaN keeps its value.
         std : float or dict of str to float, optional
-            Known noise of these values, zero where they are exact; as in the fit otherwise.
+            Known noise of these values, zero if they are exact; by default as in the fit.
 
         Examples
         --------
@@ -385,7 +385,7 @@ class Stream:
     def _update(
         self, before: StreamState, time: float, values: list[tuple[int, float]], noise: Sequence[float]
     ) -> tuple[dict[str, Innovation], StreamState]:
-        """Return what a row says, and the moment after it."""
+        """Return the innovations of a row, and the state after it."""
         step, response, leads = self._propagate(before, time)
         model, numbers = self._measurement_model, [number for number, _ in values]
         is_complete = len(numbers) == len(model.observation_matrix)
@@ -413,7 +413,7 @@ class Stream:
         return innovations, StreamState(*state, leads, before.n_rows + 1, alarms, innovations, ties)
 
     def _propagate(self, before: StreamState, time: float) -> tuple[DiscreteStep | None, Array, tuple[float, float]]:
-        """Return the step of the states to a time from now on, the response there, and how far both are ahead of it."""
+        """Return the step of the states to a later time, the response there, and how far both are ahead of it."""
         response, (lead, own_lead) = before.input_state, before.time_offsets
         if before.time is None:
             return None, response, before.time_offsets
@@ -445,7 +445,7 @@ class Stream:
         return time
 
     def _parse_row(self, y: Any, inputs: Any) -> tuple[list[tuple[int, float]], dict[str, float]]:
-        """Return measurements by number, and samples of inputs by name."""
+        """Return measurements by index, and samples of inputs by name."""
         for what, part in (("y", y), ("inputs", inputs)):
             if part is not None and not isinstance(part, Mapping):
                 raise LodekitError(f"expected {what} as a dict of names to numbers, got {type(part).__name__}")
@@ -505,23 +505,23 @@ class Stream:
     def predict(
         self, t: ArrayLike | None = None, observable: str | Sequence[str] | None = None, return_std: bool = False
     ) -> Any:
-        """Return means of observables now or later, without noise, and standard deviations on request.
+        """Return means of observables now or later, without noise, and on request standard deviations.
 
-        All is at the learned parameters. Inputs stay as they are: held ones at their last value, linear ones, too.
+        Parameters are the estimates. All inputs, held or linear, keep their last value.
 
         Parameters
         ----------
         t : array-like, shape (n,), or a number
-            Times, none before the last row; now by default.
+            Times, not before the last row; by default that of the last row.
         observable : str or sequence of str, optional
             As in `LODEGP.predict`: linear differential expressions of the channels, all channels by default.
         return_std : bool
-            Whether standard deviations are wanted as well.
+            Whether to return standard deviations, too.
 
         Returns
         -------
         mean : array, shape (n, channels), or (n,) for an observable given as text
-        std : array of the same shape, where it is asked for
+        std : array of the same shape, if requested
 
         Examples
         --------
@@ -551,20 +551,20 @@ class Stream:
         return format_prediction([mean, std] if return_std else [mean], times, single=single)
 
     def save(self, path: str | Path) -> None:
-        """Write the state to a file: JSON and arrays, whole or not at all; ``gp.stream(resume=path)`` goes on from it.
+        """Save the state to a file (JSON and arrays), completely or not at all; ``gp.stream(resume=path)`` resumes it.
 
-        Its size does not depend on how many rows there were.
+        The size of the file does not depend on the number of rows.
 
         Parameters
         ----------
         path : str or Path
-            The file; an old one is replaced.
+            The file; an existing one is replaced.
         """
         save_stream_state(self.fit, self.filter_state, path, {"false_alarms": self.false_alarms, "shift": self.shift})
 
 
 def _parse_value(name: str, value: Any) -> float | None:
-    """Return a number, or None where it is missing."""
+    """Return a number, or None if it is missing."""
     if value is None:
         return None
     if isinstance(value, bool | str | bytes):
@@ -589,24 +589,24 @@ def start_stream(
     false_alarms: float | None = None,
     shift: float | None = None,
 ) -> Stream:
-    """Return a filter at the learned parameters that takes rows as they come, at the same cost for every row.
+    """Return a Kalman filter at the estimated parameters for rows as they arrive, at a constant cost per row.
 
-    It holds the state with its covariance, what each row adds to that in standard scores, and alarms: cumulative sums
-    of scores, upward and downward, that begin again after each alarm.
+    It has the state with its covariance, the standardised innovations (scores) of each row, and CUSUM alarms:
+    cumulative sums of scores, upward and downward, which restart after each alarm.
 
     Parameters
     ----------
     fresh : bool
-        Whether a new record begins with the first row, and not where that of the fit ended.
+        Whether the first row begins a new record, instead of continuing that of the fit.
     resume : str or Path, optional
-        A file that `Stream.save` has written: the stream goes on from there.
+        A file written by `Stream.save`, to resume from.
     record : str or int, optional
-        Which record it goes on from; needed where there are several.
+        The record to continue; required if there are several.
     false_alarms : float, optional
-        How many alarms there are for each row in which everything is measured, where the model holds: 1e-4, or that of
-        the stream that is resumed.
+        False alarms per row in which everything is measured, if the model holds; by default 1e-4, or that of the
+        resumed stream.
     shift : float, optional
-        The lasting change, in standard scores, that is found fastest: 1, or that of the stream that is resumed.
+        The lasting shift of the scores that is detected fastest; by default 1, or that of the resumed stream.
 
     Examples
     --------
@@ -648,7 +648,7 @@ def start_stream(
 
 
 def _measured_rows(fit: Fit) -> list[TimeSeries]:
-    """Return the measurements of a record that are in memory, the last ones of those on disk; none of sums alone."""
+    """Return the measurements of a record in memory, or the last ones on disk; none if only sums are kept."""
     names, spooled = fit.prior.noise.observables, fit.measurements.stored_rows
     if not fit.measurements.has_only_statistics:
         return list(with_empty_series(fit.measurements, names).series)
@@ -660,7 +660,7 @@ def _measured_rows(fit: Fit) -> list[TimeSeries]:
 
 
 def _make_input_response(fit: Fit) -> StreamInputResponse | None:
-    """Return the response to known inputs; None where there are none."""
+    """Return the response to known inputs; None without inputs."""
     driven, values = fit.prior.observables.input_response, fit.prior.observables.evaluate(fit.hyperparameters.theta)
     if driven is None or values.input_response_table is None:
         return None
@@ -670,7 +670,7 @@ def _make_input_response(fit: Fit) -> StreamInputResponse | None:
 
 
 def _initial_state(fit: Fit, space: StateSpaceModel, input_response: StreamInputResponse | None) -> StreamState:
-    """Return the beginning of a record: the prior, and rest."""
+    """Return the initial state of a record: the prior, and rest."""
     kinds, size = ({}, 0) if input_response is None else (input_response.input_kinds, input_response.size)
     samples = {name: InputBuffer(kind) for name, kind in kinds.items()}
     cusum = [(0.0, 0.0)] * len(fit.prior.noise.observables)
