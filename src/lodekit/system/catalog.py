@@ -1,7 +1,7 @@
-"""Ready systems with known solutions: the paper's three, and classics that engineers recognise.
+"""Example systems with exact solutions: the three of the paper, and standard systems of engineering.
 
-Every function returns an `Example`; most of them stand in catalog.toml. Solutions are exact: a test puts them into the
-equations with SymPy.
+Every function returns an `Example`; most of them are defined in catalog.toml. A test substitutes the exact solutions
+into the equations with SymPy.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Example:
     Parameters
     ----------
     name : str
-        As its function in this module is called.
+        Name of its function in this module.
     story : str
-        What it is, in one line.
+        Description in one line.
     system : System
         The equations.
     values : dict of str to Fraction
@@ -194,7 +194,7 @@ def _parse_length(value: float | str) -> Fraction:
 
 
 def heating() -> Example:
-    """Return a heater that warms an object (the paper's example with unknown parameters a = 3, b = 1).
+    """Return a heater and an object that it heats (the paper's example with unknown parameters a = 3, b = 1).
 
     Examples
     --------
@@ -216,7 +216,7 @@ def three_tank() -> Example:
 
 
 def spring_mass_damper() -> Example:
-    """Return a mass on a spring with a damper, pushed by a force.
+    """Return a mass with a spring and a damper, driven by a force.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def spring_mass_damper() -> Example:
 
 
 def free_decay() -> Example:
-    """Return a damped oscillation without any input: unknown damping and stiffness inside the roots.
+    """Return a damped oscillator without input; its roots depend on the unknown damping and stiffness.
 
     Examples
     --------
@@ -238,7 +238,7 @@ def free_decay() -> Example:
 
 
 def shaken_oscillator() -> Example:
-    """Return an oscillator under a known periodic force: an equation with a function of time in it.
+    """Return an oscillator with a known periodic force: an equation with a known function of time.
 
     Examples
     --------
@@ -249,7 +249,7 @@ def shaken_oscillator() -> Example:
 
 
 def two_mass() -> Example:
-    """Return two masses and two springs, pushed at the far end.
+    """Return two masses and two springs, with a force at the far end.
 
     Examples
     --------
@@ -260,14 +260,14 @@ def two_mass() -> Example:
 
 
 def mass_chain(n: int = 4, *, parametric: bool = False) -> Example:
-    """Return a row of masses between springs, pushed at the first.
+    """Return a chain of masses between springs, with a force at the first mass.
 
     Parameters
     ----------
     n : int
-        How many masses, 1 to 200.
+        Number of masses, 1 to 200.
     parametric : bool
-        Whether mass m and stiffness k are unknown parameters (else both are 1).
+        Whether mass m and stiffness k are unknown parameters (otherwise both are 1).
 
     Examples
     --------
@@ -304,7 +304,7 @@ def mass_chain(n: int = 4, *, parametric: bool = False) -> Example:
 
 
 def rlc_circuit() -> Example:
-    """Return a resistor, a coil and a capacitor in series.
+    """Return a resistor, an inductor and a capacitor in series.
 
     Examples
     --------
@@ -315,7 +315,7 @@ def rlc_circuit() -> Example:
 
 
 def dc_motor() -> Example:
-    """Return a DC motor: speed and current, driven by a voltage.
+    """Return a DC motor: speed and current, with a voltage as input.
 
     Examples
     --------
@@ -326,7 +326,7 @@ def dc_motor() -> Example:
 
 
 def cart_pendulum() -> Example:
-    """Return a pendulum that stands on a cart, linearised at the upright position.
+    """Return an inverted pendulum on a cart, linearised at the upright position.
 
     Examples
     --------
@@ -337,7 +337,7 @@ def cart_pendulum() -> Example:
 
 
 def quarter_car() -> Example:
-    """Return a quarter of a car: body, wheel and road.
+    """Return a quarter-car model: body, wheel and road.
 
     Examples
     --------
@@ -348,7 +348,7 @@ def quarter_car() -> Example:
 
 
 def coupled_tanks() -> Example:
-    """Return two tanks joined by a pipe, one filled by a pump (linearised).
+    """Return two tanks connected by a pipe, one of them filled by a pump (linearised).
 
     Examples
     --------
@@ -359,7 +359,7 @@ def coupled_tanks() -> Example:
 
 
 def compartments() -> Example:
-    """Return two compartments: a drug in blood and tissue.
+    """Return a two-compartment model of a drug in blood and tissue.
 
     Examples
     --------
@@ -392,12 +392,12 @@ def examples() -> tuple[Example, ...]:
 
 
 def find_example(name: str) -> Example | None:
-    """Return the example of a name, written with ``-`` or ``_``; None where there is none.
+    """Return an example by name, written with ``-`` or ``_``; None if there is none.
 
     Parameters
     ----------
     name : str
-        Of the function in this module that makes it.
+        Name of its function in this module.
 
     Examples
     --------

@@ -30,20 +30,19 @@ _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 
 @dataclass(frozen=True)
 class SystemFile:
-    """What a system file holds.
+    """The contents of a system file.
 
     system: Equations, channels and parameters.
-    units: Units of channels, parameters and the time, for labels, and checked against the equations; empty ones are
-        left out.
-    title: For the reader.
-    noise: How noise is learned, or its known standard deviations.
-    latent: Covariance of the free functions, one for all or one each.
-    prior: What is smooth: the free functions, or the channels.
-    mode_deviation: The prior deviation of every mode; None where it is learned.
-    columns: Where a measurement file has the channels, ``t`` for the time: a name or a number counted from one.
-    inputs: Channels that are known for all times from their samples, and what they do between these.
-    disturbances: Channels that drive the equations and are unknown, and what kind of process each is.
-    records: The column that says which record a line of a measurement file belongs to; empty where none does.
+    units: Units of channels, parameters and the time, for labels and checked against the equations; without empty ones.
+    title: Title of reports.
+    noise: How noise is estimated, or its known standard deviations.
+    latent: Kernel of the free functions, one for all or one for each.
+    prior: Whether the prior is on the free functions or on the channels.
+    mode_deviation: Prior standard deviation of every mode, or None, as in `LODEGP`.
+    columns: Columns of channels, and of the time ``t``, in a data file: a name, or a number counted from one.
+    inputs: Known inputs, and their interpolation between samples.
+    disturbances: Unmeasured channels that drive the equations, and the kind of process of each.
+    records: The column of a data file that contains the record of each row; empty if there is none.
     """
 
     system: System
@@ -60,9 +59,9 @@ class SystemFile:
 
 
 def read_system_file(path: str | Path) -> SystemFile:
-    r"""Return what a system file holds.
+    r"""Read a system file.
 
-    The file holds ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
+    The file contains ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
     the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``[inputs]``, ``[disturbances]`` and
     ``[columns]``.
@@ -70,7 +69,7 @@ def read_system_file(path: str | Path) -> SystemFile:
     Parameters
     ----------
     path : str or Path
-        Of a TOML file.
+        A TOML file.
 
     Examples
     --------
@@ -118,7 +117,7 @@ def read_system_file(path: str | Path) -> SystemFile:
 
 
 def _rewrite_advice_for_files(advice: str) -> str:
-    """Return what a system says to Python's users as it is written in a file."""
+    """Return a message for users of Python in the words of system files."""
 
     def write(found: re.Match[str]) -> str:
         names = re.findall(r"\w+", found[1]) or ["NAME"]
@@ -283,13 +282,13 @@ _EXAMPLE_EQUATION = "tau*y' + y = K*u"
 
 @dataclass(frozen=True)
 class SystemFileHints:
-    """What a data file tells about a system.
+    """Information about a system from a data file.
 
-    units: Of channels, and of the time ``t``.
-    inputs: Channels that are known, and in words what makes them so.
-    columns: Where channels and ``t`` are, as far as their names do not tell.
-    records: The column that tells records apart; empty where none does.
-    parameter_options: What parameters are known to be, in TOML: ``positive = true``.
+    units: Units of channels and of the time ``t``.
+    inputs: Known inputs, and in words the reason.
+    columns: Columns of channels and ``t`` that are not recognised by name.
+    records: The column that distinguishes records; empty if there is none.
+    parameter_options: Options of parameters in TOML, such as ``positive = true``.
     comment: About the equations, for a comment.
     """
 

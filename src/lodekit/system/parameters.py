@@ -24,7 +24,7 @@ class Normal:
     Parameters
     ----------
     mean, std : float
-        Where the parameter is expected, give or take this much.
+        Mean and standard deviation.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class Normal:
         Parameters
         ----------
         value : float
-            Of the parameter.
+            Value of the parameter.
 
         Examples
         --------
@@ -62,7 +62,7 @@ class Normal:
         Parameters
         ----------
         low, high : float
-            May be infinite.
+            The two values; may be infinite.
 
         Examples
         --------
@@ -79,7 +79,7 @@ class LogNormal:
     Parameters
     ----------
     median : float
-        Above and below which the parameter is equally likely; positive.
+        Median of the parameter; positive.
     spread : float
         Standard deviation of the logarithm: 0.7 is about a factor of two.
 
@@ -104,7 +104,7 @@ class LogNormal:
         Parameters
         ----------
         value : float
-            Of the parameter; where it is not positive, the log density is minus infinity.
+            Value of the parameter; if it is not positive, the log density is minus infinity.
 
         Examples
         --------
@@ -124,7 +124,7 @@ class LogNormal:
         Parameters
         ----------
         low, high : float
-            May be infinite.
+            The two values; may be infinite.
 
         Examples
         --------
@@ -140,7 +140,7 @@ class LogNormal:
 
 
 def _log_normal_probability(low: float, high: float) -> float:
-    """Return the logarithm of the standard normal probability between two numbers, also far out in one tail."""
+    """Return the logarithm of the standard normal probability between two numbers, accurate in the tails."""
     if low > 0:
         low, high = -high, -low
     mass = 0.5 * (math.erfc(-high / math.sqrt(2.0)) - math.erfc(-low / math.sqrt(2.0)))
@@ -162,15 +162,15 @@ class Parameter:
     Parameters
     ----------
     positive : bool
-        Whether only values above zero make sense (masses, lengths, time constants).
+        Whether the value must be above zero (masses, lengths, time constants).
     bounds : (float, float), optional
         Smallest and largest possible value; infinities are allowed.
     fixed : float, optional
-        The value, where it is known and not to be learned.
+        The known value, if the parameter is not to be estimated.
     start : float, optional
-        Where the search starts.
+        Start value of the search.
     prior : Normal or LogNormal, optional
-        What is known beforehand; learning is then maximum a posteriori.
+        Prior distribution; the estimate is then maximum a posteriori.
 
     Examples
     --------
@@ -200,12 +200,12 @@ class Parameter:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The smallest and largest value that `positive` and `bounds` leave; an end at zero is excluded."""
+        """The smallest and largest value that `positive` and `bounds` allow; an end at zero is excluded."""
         low, high = self.bounds or (-math.inf, math.inf)
         return (max(low, 0.0) if self.positive else low), high
 
     def definition(self) -> dict[str, Any]:
-        """Return the parameter as plain values, for JSON; `from_definition` makes it again.
+        """Return the parameter as plain values for JSON; `from_definition` restores it.
 
         Examples
         --------
@@ -219,12 +219,12 @@ class Parameter:
 
     @classmethod
     def from_definition(cls, content: Mapping[str, Any]) -> Parameter:
-        """Return the parameter that `definition` has described.
+        """Return the parameter with a given definition.
 
         Parameters
         ----------
         content : dict
-            As `definition` returns it.
+            As returned by `definition`.
 
         Examples
         --------
@@ -244,12 +244,12 @@ class Parameter:
         return self.positive or self.interval[0] > 0
 
     def broken_limits(self, value: float) -> str:
-        """Return where a value has to lie, in words, if it does not lie there; an empty text if it does.
+        """Return the limits that a value violates, in words; empty if it violates none.
 
         Parameters
         ----------
         value : float
-            Finite.
+            A finite number.
 
         Examples
         --------
@@ -335,9 +335,9 @@ def find_channel_names(equations: Iterable[grammar.Equation], parameters: Sequen
 
 
 def find_single_use_inputs(equations: Iterable[grammar.Equation], channels: Sequence[str]) -> list[str]:
-    """Return the `channels` that stand once only in the `equations`, and there undifferentiated beside a derivative.
+    """Return the `channels` that appear only once in the `equations`, there undifferentiated and next to a derivative.
 
-    A slip in a name makes one, and so does a constant that was not declared; an unknown input may be meant, too.
+    The name may be misspelled, or an undeclared parameter; it may also be meant as an unknown input.
     """
     uses, beside = Counter[str](), set[str]()
     for equation in equations:
@@ -349,9 +349,9 @@ def find_single_use_inputs(equations: Iterable[grammar.Equation], channels: Sequ
 
 
 def find_single_use_names(equations: Iterable[grammar.Equation], channels: Sequence[str]) -> list[str]:
-    """Return the `channels` that stand once only in the `equations`, and not for themselves on one side of one.
+    """Return the `channels` that appear only once in the `equations`, and not alone on one side of an equation.
 
-    What stands for itself, as y does in y = x + w, is defined there.
+    A channel that is alone on one side, such as y in y = x + w, is defined there.
     """
     sides = [side for equation in equations for side in equation.sides]
     defined = {side.name for side in sides if isinstance(side, grammar.Name)}
@@ -404,7 +404,7 @@ MAX_CHANNELS = 500
 
 
 def parse_names(names: object, role: str) -> list[str]:
-    """Return `names`, a list or one text with commas, in normal form; `role` says in errors what they name."""
+    """Return `names`, a list or one text with commas, in normal form; `role` describes them in errors."""
     if isinstance(names, str):
         names = names.replace(",", " ").split()
     if not isinstance(names, Iterable) or isinstance(names, Mapping | bytes | set):
@@ -416,9 +416,9 @@ def parse_names(names: object, role: str) -> list[str]:
 
 
 def candidate_names(*preferred: str) -> Iterator[str]:
-    """Yield the names that are wanted, and then the last of them with more and more underscores, without end.
+    """Yield the preferred names, then the last of them with more and more underscores, without end.
 
-    Whoever needs a name that is not taken yet will find one among them.
+    One of them is not in use yet.
 
     Examples
     --------
@@ -431,7 +431,7 @@ def candidate_names(*preferred: str) -> Iterator[str]:
 
 
 def check_channels(channels: Sequence[str], parameters: Mapping[str, Parameter]) -> list[str]:
-    """Return `channels` in normal form, or say what is wrong with them: repeated, among the `parameters`, or none."""
+    """Return `channels` in normal form; raise if they are repeated, among the `parameters`, or none."""
     names = parse_names(channels, "channel")
     for position, name in enumerate(names):
         if name in names[:position]:
@@ -481,7 +481,7 @@ def _check_derivative_names(equations: Sequence[grammar.Equation], channels: Seq
 def check_parameters_used(
     equations: Sequence[grammar.Equation], parameters: Mapping[str, Parameter], channels: Sequence[str]
 ) -> None:
-    """Raise where one of the `parameters` is not in the `equations`; the message lists the `channels`."""
+    """Raise if one of the `parameters` is not in the `equations`; the message lists the `channels`."""
     mentioned = {name for equation in equations for name in equation.names}
     unused = [name for name in parameters if name not in mentioned]
     if unused:

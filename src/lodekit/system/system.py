@@ -38,19 +38,19 @@ _PROGRESS_MESSAGE = "analysing the equations"
 
 @final
 class System:
-    """A system of linear ODEs with constant coefficients, and everything that can be proved about its solutions.
+    """A system of linear ODEs with constant coefficients, and the exact algebra of its solutions.
 
     Parameters
     ----------
     equations : str or sequence of str
         Equations, separated by newlines or semicolons, or a list of them. ``x'``, ``x''``, ``x^(4)``, ``D(x, 4)`` and
-        ``diff(x, t, t)`` are derivatives; an expression without ``=`` is meant to be zero; ``#`` starts a comment.
+        ``diff(x, t, t)`` are derivatives; an expression without ``=`` is set to zero; ``#`` starts a comment.
     parameters : sequence of str, or dict of str to Parameter
         Unknown constants. Every other name, except t, is a channel.
     channels : sequence of str, optional
-        The order of the channels; by default that of their first appearance. Once given, no other name may occur.
+        The channels in order; by default in order of first appearance. If given, no other name may occur.
     basis : sequence of str, or matrix, optional
-        What the free functions are, as in `with_basis`; by default those of the minimal basis.
+        The choice of free functions, as in `with_basis`; by default the minimal basis.
 
     Examples
     --------
@@ -105,13 +105,13 @@ class System:
         A : sympy.Matrix, shape (m, n)
             Polynomials in the operator symbol, with coefficients rational in the parameters.
         channels : sequence of str
-            n names.
+            Names of the n channels.
         parameters : sequence of str, or dict of str to Parameter
             Names of the other symbols.
         symbol : sympy.Symbol or str, optional
-            The operator symbol; by default the one symbol that is not a parameter.
+            The operator symbol; by default the only symbol that is not a parameter.
         basis : sequence of str, or matrix, optional
-            What the free functions are, as in `with_basis`.
+            The choice of free functions, as in `with_basis`.
 
         Examples
         --------
@@ -141,19 +141,19 @@ class System:
         parameters: Mapping[str, Parameter] | Iterable[str] = (),
         basis: Any = None,
     ) -> System:
-        """Return ``x' = A x + B u``, and ``y = C x + D u`` where C or D is given.
+        """Return the system ``x' = A x + B u``, with ``y = C x + D u`` if C or D is given.
 
         Parameters
         ----------
         A, B, C, D : matrix
             NumPy or SymPy matrices, or rows of entries: numbers (floats by their shortest decimal form), texts or
-            SymPy expressions. Only A is needed.
+            SymPy expressions. Only A is required.
         states, inputs, outputs : sequence of str, optional
-            Names; x1, x2, ..., u1, ... and y1, ... by default.
+            Names; by default x1, x2, ..., u1, ... and y1, ...
         parameters : sequence of str, or dict of str to Parameter
             Names of the unknown constants in the entries.
         basis : sequence of str, or matrix, optional
-            What the free functions are, as in `with_basis`.
+            The choice of free functions, as in `with_basis`.
 
         Examples
         --------
@@ -227,7 +227,7 @@ class System:
         self._build(*(state[name] for name in ("equations", "parameters", "channels", "notes")), basis=state["basis"])
 
     def __eq__(self, other: object) -> bool:
-        """Two systems are equal when their equations, channels, parameters and chosen bases are."""
+        """Compare equations, channels, parameters and the chosen basis."""
         return isinstance(other, System) and self.__getstate__() == other.__getstate__()
 
     def __hash__(self) -> int:
@@ -235,7 +235,7 @@ class System:
 
     @property
     def equations(self) -> tuple[str, ...]:
-        """The equations as text, one each."""
+        """The equations as texts."""
         return tuple(equation.text for equation in self._equations)
 
     @property
@@ -255,22 +255,22 @@ class System:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How the input was read, where that is worth knowing."""
+        """Remarks on how the text was interpreted."""
         return self._notes
 
     @property
     def operator(self) -> OperatorMatrix:
-        """A, as an exact operator matrix."""
+        """The exact operator matrix A."""
         return self._operator
 
     @property
     def forcing(self) -> tuple[ExponentialPolynomial, ...]:
-        """b(t) of ``A(d) f = b(t)``: one known function of time for each equation."""
+        """The right-hand side b(t) of ``A(d) f = b(t)``: a known function of time for each equation."""
         return self._forcing
 
     @property
     def choice(self) -> FreeFunctionBasis | None:
-        """What the free functions were chosen to be; None for the minimal basis."""
+        """The chosen free functions; None for the minimal basis."""
         return self._free_function_basis
 
     @property
@@ -281,16 +281,15 @@ class System:
     def with_basis(self, basis: Any) -> System:
         """Return the same system with other free functions.
 
-        The solutions stay the same, exactly; a prior on the free functions becomes another one.
+        The set of solutions does not change, but the prior on the free functions does.
 
         Parameters
         ----------
         basis : sequence of str, matrix, or None
-            Linear differential expressions in the channels, one for each free function, that are to be the free
-            functions (where b(t) is not zero: their difference from the particular solution); modes have no share in
-            them. Or the free columns B, a SymPy matrix or rows of entries; modes stay as they are. Or a whole square
-            V that makes A diagonal, as in the paper: free columns and modes are its columns. None for the minimal
-            basis.
+            Linear differential expressions in the channels that become the free functions, one for each (if b(t) is
+            not zero: their difference from the particular solution); modes do not contribute to them. Or the free
+            columns B, as a SymPy matrix or rows of entries; modes do not change. Or a square matrix V that makes A
+            diagonal, as in the paper, with free columns and modes as its columns. None for the minimal basis.
 
         Examples
         --------
@@ -306,12 +305,12 @@ class System:
         return System._from_equations(self._equations, self._parameters, self.plain_channels, self._notes, basis=basis)
 
     def substitute(self, values: Mapping[str, Any]) -> System:
-        """Return the system with some parameters replaced.
+        """Return the system with values or expressions substituted for some parameters.
 
         Parameters
         ----------
         values : dict of str to number, text or SymPy expression
-            Numbers, or expressions in other parameters, by the names of those that they replace.
+            Numbers, or expressions in other parameters, by name of the replaced parameter.
 
         Examples
         --------
@@ -352,16 +351,16 @@ class System:
             ) from None
 
     def given(self, inputs: Mapping[str, str] | Iterable[str], *, are_all: bool = True) -> System:
-        """Return the system of the other channels where some are known, with zero in the place of these.
+        """Return the system of the other channels, with zero substituted for known inputs.
 
-        Its solutions can be added to a response to inputs. It keeps parameters that stand before inputs only.
+        Its solutions can be added to a response to the inputs. It also keeps parameters that only multiply inputs.
 
         Parameters
         ----------
         inputs : sequence of str, or dict of str to str
-            Channels that are known, as in `state_space`.
+            Known inputs, as in `state_space`.
         are_all : bool
-            Whether no others are known: those that are delayed have to be among them then.
+            Whether there are no other inputs: then all delayed channels must be among them.
 
         Examples
         --------
@@ -378,7 +377,7 @@ class System:
         return reduced.with_basis(basis) if basis is not None and reduced.free_functions else reduced
 
     def definition(self) -> dict[str, Any]:
-        """Return what the user said, as plain values for JSON; `from_definition` makes the system again.
+        """Return the definition of the system as plain values for JSON; `from_definition` restores it.
 
         Examples
         --------
@@ -396,12 +395,12 @@ class System:
 
     @classmethod
     def from_definition(cls, content: Mapping[str, Any]) -> System:
-        """Return the system that `definition` has described.
+        """Return the system with a given definition.
 
         Parameters
         ----------
         content : dict
-            As `definition` returns it.
+            As returned by `definition`.
 
         Examples
         --------
@@ -415,7 +414,7 @@ class System:
         return cls._from_equations(*parts, basis=content.get("basis"))
 
     def dimensions(self) -> Dimensions:
-        """Return the dimension of each parameter in terms of time and channels, as the equations imply it.
+        """Return the dimension of each parameter in terms of time and channels, as implied by the equations.
 
         Examples
         --------
@@ -428,7 +427,7 @@ class System:
 
     @property
     def plain_channels(self) -> tuple[str, ...]:
-        """The channels without delayed ones, which follow from them."""
+        """The channels without delayed ones."""
         return tuple(name for name in self.channels if not isinstance(name, DelayedChannel))
 
     @property
@@ -443,7 +442,7 @@ class System:
 
     @property
     def d(self) -> sympy.Symbol:
-        """The SymPy symbol for d/dt in all matrices: d, or D where a parameter is called d."""
+        """The SymPy symbol for d/dt in all matrices: d, or D if a parameter is called d."""
         import sympy
 
         return sympy.Symbol(self.operator.variable)
@@ -472,30 +471,30 @@ class System:
 
     @property
     def invariants(self) -> list[Polynomial]:
-        """The non-zero diagonal entries of D, as exact polynomials; cheaper than the whole Smith form."""
+        """The non-zero diagonal entries of D as exact polynomials; faster than the whole Smith form."""
         with track_progress(_PROGRESS_MESSAGE):
             return self._decomposition.invariants
 
     @cached_property
     def parametrization(self) -> Parametrization:
-        """Every solution as free functions and modes, with ``verify()``."""
+        """The parametrization of all solutions by free functions and modes, with ``verify()``."""
         with track_progress(_PROGRESS_MESSAGE):
             minimal = parametrize(self.operator, self._decomposition)
             return minimal if self.choice is None else self.choice.apply(minimal, self.channels)
 
     @cached_property
     def particular_solution(self) -> tuple[ExponentialPolynomial, ...]:
-        """One exact solution of ``A(d) f = b(t)``, a known function of time for each channel; zero where b is."""
+        """One exact solution of ``A(d) f = b(t)``, a known function of time for each channel; zero if b is zero."""
         return find_particular_solution(self.operator, self._decomposition, self.forcing)
 
     @property
     def free_functions(self) -> int:
-        """How many functions of time can be chosen freely."""
+        """Number of functions of time that can be chosen freely."""
         return len(self.channels) - self._decomposition.rank
 
     @cached_property
     def is_controllable(self) -> bool:
-        """Whether every solution comes from the free functions alone: no mode is out of reach."""
+        """Whether the free functions alone give every solution: there are no uncontrollable modes."""
         with track_progress(_PROGRESS_MESSAGE):
             return self._decomposition.is_controllable
 
@@ -509,10 +508,10 @@ class System:
 
     @cached_property
     def exponents(self) -> tuple[Mode, ...]:
-        """The modes, for sentences: as `modes`, or without their observables where those are out of reach.
+        """The modes for display: as `modes`, or without their observables if these are too expensive.
 
-        Where nothing is free and there are many states, or large expressions, they are found without columns and
-        observables; what belongs to one column of the parametrization is not known then.
+        Without free functions, and with many states or large expressions, they are computed without columns and
+        observables; the column of the parametrization of each mode is then unknown.
         """
         if self.is_controllable:
             return ()
@@ -530,7 +529,7 @@ class System:
 
     @property
     def states(self) -> int:
-        """How many initial numbers the motion is determined by, where nothing is free."""
+        """Number of initial values that determine the motion if there are no free functions."""
         return self._decomposition.n_states
 
     @cached_property
@@ -542,8 +541,8 @@ class System:
     def degeneracies(self) -> tuple[sympy.Expr, ...]:
         """Parameter expressions at whose zeros the structure changes, as SymPy expressions.
 
-        Each was tested by substituting a zero of it. Expressions that cannot vanish for positive parameters are left
-        out. Exceptions that need two expressions to vanish at once are not listed.
+        Each was tested by substituting one of its zeros. Expressions that cannot vanish for positive parameters are
+        omitted. Exceptions that require two expressions to vanish at once are not listed.
 
         Examples
         --------
@@ -564,23 +563,23 @@ class System:
 
     @cached_property
     def exceptional_elements(self) -> tuple[Element, ...]:
-        """Parameter factors at whose zeros the parametrization must be computed anew: substitute the values first."""
+        """Parameter factors at whose zeros the parametrization must be computed again, after substitution."""
         if not self.parameters:
             return ()
         return tuple(f for f in exceptional_factors(self.parametrization) if self._can_vanish(f))
 
     @cached_property
     def unsuitable_elements(self) -> tuple[Element, ...]:
-        """Parameter factors at whose zeros the chosen basis is none; empty for the minimal basis.
+        """Parameter factors at whose zeros the chosen basis is not a basis; empty for the minimal basis.
 
-        The solutions may well be the same there: another basis, or none, describes them.
+        The structure of the solutions may be the same there: another basis, or the minimal one, describes them.
         """
         if not self.parameters or self.choice is None:
             return ()
         return tuple(f for f in self.choice.singular_factors(self.parametrization) if self._can_vanish(f))
 
     def _can_vanish(self, factor: Element) -> bool:
-        """Return False where all terms have one sign, because parameters are positive or squared."""
+        """Return False if all terms have the same sign, because parameters are positive or squared."""
         ring = self.operator.ring
         terms, start = ring.terms(factor), len(ring.constants)
         used = {n for e in terms for n, k in zip(ring.parameters, e[start:], strict=True) if k}
@@ -591,7 +590,7 @@ class System:
 
     @cached_property
     def possible_inputs(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of channels that can be chosen freely, at most 100 of them; empty where nothing is free.
+        """The sets of channels that can be chosen freely, at most 100 of them; empty without free functions.
 
         Examples
         --------
@@ -603,12 +602,12 @@ class System:
         return tuple(tuple(self.channels[i] for i in chosen) for chosen in sets)
 
     def can_choose(self, *channels: str) -> bool:
-        """Return whether these channels can be prescribed freely, all at once.
+        """Return whether these channels can be prescribed freely at the same time.
 
         Parameters
         ----------
         *channels : str
-            Some names.
+            Names of channels.
 
         Examples
         --------
@@ -628,16 +627,16 @@ class System:
         Parameters
         ----------
         first, second : str
-            Linear differential expressions in the channels, at the times t1 and t2; one for both by default.
+            Linear differential expressions in the channels, at the times t1 and t2; the same one by default.
         latent : str or sequence of str
-            Covariance of the free functions, one for all or one each: ``"se"``, or ``"matern-7/2"`` and the like.
+            Kernel of the free functions, one for all or one for each: ``"se"``, or ``"matern-7/2"`` and similar.
 
         Returns
         -------
         sympy.Expr
-            In the symbols t1, t2, the parameters, sigma_1, ell_1, ... (deviation and lengthscale of each free function)
-            and sigma_p1, ... (deviation of each group of modes). Modes are counted from the start t_0 of the data, or
-            from their end t_0 + T where they grow.
+            In the symbols t1, t2, the parameters, sigma_1, ell_1, ... (amplitude and lengthscale of each free function)
+            and sigma_p1, ... (amplitude of each group of modes). Time in modes is measured from the start t_0 of the
+            data, or from their end t_0 + T if the mode grows.
 
         Examples
         --------
@@ -655,17 +654,17 @@ class System:
     def state_space(
         self, inputs: Mapping[str, str] | Iterable[str], disturbances: Mapping[str, str] | Iterable[str] = ()
     ) -> StateSpace:
-        """Return how the other channels respond to known inputs, as an exact state space.
+        """Return the exact state space from known inputs to all other channels.
 
-        Known functions of time in the equations have no part in it; they stay with the particular solution.
+        It does not include known functions of time in the equations, which belong to the particular solution.
 
         Parameters
         ----------
         inputs : sequence of str, or dict of str to str
-            Channels that are known. ``"hold"`` for those that keep each sample until the next, as by default, or
-            ``"linear"`` for those that run straight from sample to sample.
+            Known inputs: ``"hold"`` for zero-order hold, the default, or ``"linear"`` for linear interpolation between
+            samples.
         disturbances : sequence of str, or dict of str to str
-            Channels that are random by themselves: ``"white"``, as by default, ``"matern-1/2"`` and so on, or ``"se"``.
+            Random channels: ``"white"``, the default, ``"matern-1/2"`` and so on, or ``"se"``.
 
         Examples
         --------
@@ -679,7 +678,7 @@ class System:
         return realize_state_space(self.operator, self.forcing, self.channels, inputs, disturbances)
 
     def verify(self) -> tuple[str, ...]:
-        """Return what was proved, after checking exactly, by multiplication, everything the analysis rests on.
+        """Check all identities of the analysis exactly, by multiplication; return the proved statements.
 
         Examples
         --------
@@ -691,7 +690,7 @@ class System:
         return (*self.smith_form.verify(), *self.parametrization.verify(), *chosen)
 
     def relations(self) -> tuple[str, ...]:
-        """Return, as text, the combinations of equations that vanish: one for each redundant equation.
+        """Return the vanishing combinations of equations as texts, one for each redundant equation.
 
         Examples
         --------
@@ -709,7 +708,7 @@ class System:
         ]
 
     def _check_consistency(self) -> None:
-        """Raise where a combination of the equations forces zero to equal something else."""
+        """Raise if a combination of the equations implies that zero equals something else."""
         for weights in self._relation_weights():
             total = ExponentialPolynomial(self.operator.ring)
             for weight, signal in zip(weights, self.forcing, strict=True):
@@ -721,7 +720,7 @@ class System:
                 )
 
     def explain(self) -> str:
-        """Return in plain sentences what the solutions of the system look like.
+        """Return a description of the solutions of the system in plain sentences.
 
         Examples
         --------
@@ -753,7 +752,7 @@ class System:
         return notebook_card("System", lead, [*display.equations_to_mathml(self), findings])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the whole analysis as plain values, ready for JSON.
+        """Return the whole analysis as plain values for JSON.
 
         Examples
         --------
