@@ -1,4 +1,4 @@
-"""One exception tree; every message says what was expected, what came and what to try."""
+"""The exceptions; every message states what was expected, what was received and what to try."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _WIDTH = 100
 
 
 class LodekitError(Exception):
-    """The base class of every error that lodekit raises on purpose: whoever catches it catches them all."""
+    """The base class of all errors that lodekit raises on purpose."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A stretch of a line of user text that an error can point to.
+    """A part of a line of user text to which an error refers.
 
     Parameters
     ----------
     line : str
         The whole line as the user wrote it.
     start, stop : int
-        The stretch, as positions in ``line``; ``stop`` is exclusive.
+        The part, as positions in ``line``; ``stop`` is exclusive.
     equation : int
-        The number of the equation, counted from one; zero where there is none.
+        The number of the equation, counted from one; zero if there is none.
     """
 
     line: str
@@ -49,7 +49,7 @@ class Place:
     equation: int = 0
 
     def caret(self) -> str:
-        """Return the line with carets under the stretch, below a word on where it is; of a long line a part.
+        """Return the position and the line with carets under the part; long lines are shortened.
 
         Examples
         --------
@@ -70,23 +70,23 @@ class Place:
 
 
 def _columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the width of a text in columns of a terminal."""
     wide = sum(1 for character in text if unicodedata.east_asian_width(character) in "WF")
     marks = sum(1 for character in text if unicodedata.combining(character))
     return len(text) + wide - marks
 
 
 class EquationError(LodekitError):
-    """Text that is not a linear ODE system with constant coefficients.
+    """The text is not a linear ODE system with constant coefficients.
 
     Parameters
     ----------
     message : str
-        What was expected, what came and what to try; the line with its carets is put below it.
+        What was expected, what was received and what to try; the line with its carets is added below.
     place : Place, optional
-        Where in the user's text, for editors and web pages; kept as an attribute.
+        Position in the user's text, for editors and web pages; an attribute of the error.
     undeclared : sequence of str
-        Names that look like parameters which were not declared; kept as an attribute, a tuple.
+        Names that look like undeclared parameters; an attribute of the error, as a tuple.
     """
 
     def __init__(self, message: str, place: Place | None = None, undeclared: Sequence[str] = ()) -> None:
@@ -96,42 +96,42 @@ class EquationError(LodekitError):
 
 
 class ParameterError(LodekitError):
-    """A parameter that is declared, bounded or valued in a way that cannot be."""
+    """The declaration, bounds or value of a parameter are invalid."""
 
 
 class AlgebraError(LodekitError):
-    """An exact computation that cannot be carried out on what it was given."""
+    """An exact computation is not possible for the given input."""
 
 
 class InconsistentSystemError(LodekitError):
-    """Equations that contradict each other: a combination of them forces 0 = something."""
+    """The equations contradict each other: a combination of them gives 0 = something."""
 
 
 class VerificationError(LodekitError):
-    """An exact identity that does not hold; raised by the independent checkers."""
+    """An exact identity does not hold; raised by the independent checks."""
 
     @classmethod
     def unless(cls, holds: bool, statement: str) -> None:
-        """Raise an error that quotes a statement, unless it holds."""
+        """Raise an error with the statement unless it holds."""
         if not holds:
             raise cls(f"the exact check failed: expected that {statement}, and it does not hold")
 
 
 class DataError(LodekitError):
-    """Measurements that cannot be used as they are."""
+    """The measurements cannot be used as they are."""
 
 
 class NotFittedError(LodekitError, AttributeError):
-    """An estimator that was asked for what only a fit can tell, before it has seen any data."""
+    """The estimator has not been fitted yet."""
 
 
 class FitError(LodekitError):
-    """Equations and data that make sense one by one, and to which no fit could be found."""
+    """No fit was found, although equations and data are valid."""
 
 
 class AccuracyError(FitError):
-    """An answer that floating-point numbers cannot give with the digits that it needs."""
+    """A result cannot be computed with sufficient accuracy in floating-point numbers."""
 
 
 class SystemFileError(LodekitError):
-    """A system file that cannot be read as one."""
+    """A file is not a valid system file."""

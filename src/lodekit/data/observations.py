@@ -21,8 +21,8 @@ class TimeSeries:
 
     observable: A channel, or any linear differential expression of channels: ``f1'``, ``f1 - f2``.
     times, values: shape (n,)
-    std: Known standard deviations of the noise; NaN where it is to be learned, zero where the value is exact; (n,).
-    missing: How many values were missing, and are left out.
+    std: Known standard deviations of the noise; NaN if it is to be estimated, zero if the value is exact; (n,).
+    missing: Number of missing values, which are omitted.
     """
 
     observable: str
@@ -33,22 +33,22 @@ class TimeSeries:
 
     @property
     def has_unknown_noise(self) -> Mask:
-        """Which measurements have noise that is learned."""
+        """Mask of the measurements with estimated noise."""
         return np.isnan(self.std)
 
     @property
     def has_known_noise(self) -> Mask:
-        """Which measurements have noise that is known, zero included."""
+        """Mask of the measurements with known noise, including zero."""
         return ~self.has_unknown_noise
 
     @property
     def is_exact(self) -> Mask:
-        """Which measurements have no noise at all."""
+        """Mask of the exact measurements."""
         return np.asarray(self.std == 0)
 
     @property
     def has_duplicates(self) -> bool:
-        """Whether many measurements have time and value of the one before."""
+        """Whether many measurements repeat the time and value of the previous one."""
         later = np.flatnonzero(self.times[1:] == self.times[:-1]) + 1
         again = int(np.count_nonzero(self.values[later] == self.values[later - 1]))
         return again >= max(0.4 * len(self.times), 1)
@@ -73,7 +73,7 @@ class TimeSeries:
         return replace(self, times=self.times - 0.5 * window) if window else self
 
     def split_by_noise(self) -> list[tuple[bool, TimeSeries]]:
-        """Return the part whose noise is learned (True) and that whose noise is known (False), where there are any."""
+        """Return the non-empty parts with estimated noise (True) and with known noise (False)."""
         learned = self.has_unknown_noise
         if learned.all() or not learned.any():
             return [(bool(learned[0]), self)] if len(learned) else []
@@ -81,7 +81,7 @@ class TimeSeries:
 
 
 def concatenate_series(parts: Sequence[TimeSeries]) -> TimeSeries:
-    """Return several series of one observable as one, each behind the one before, whatever their times.
+    """Return several series of one observable as one, in the given order, regardless of their times.
 
     Examples
     --------
@@ -97,9 +97,9 @@ def concatenate_series(parts: Sequence[TimeSeries]) -> TimeSeries:
 
 
 def find_input_samples(series: Sequence[TimeSeries], name: str, hold_type: str) -> tuple[str, TimeSeries] | None:
-    """Return the samples of an input, and what they are called; None where there are none.
+    """Return the samples of an input, and the name of their observable; None if there are none.
 
-    Averages serve where there are no samples: then it was held over each interval.
+    If there are no samples, interval means are used: the input was held over each interval.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def find_input_samples(series: Sequence[TimeSeries], name: str, hold_type: str) 
 
 
 class Observations:
-    """Irregular data: different times for different observables, derivatives observed directly, known noise.
+    """Irregularly sampled data: separate times for each observable, measured derivatives, known noise.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class Observations:
             self._series += (_make_series(observable, _parse_vector("times", times), values, stds),)
 
     def add(self, times: ArrayLike, observable: str, values: ArrayLike, std: ArrayLike | None = None) -> Observations:
-        """Return the observations with more of one observable; NaN values are left out.
+        """Return the observations with further measurements of one observable; NaN values are omitted.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ class Observations:
         observable : str
             A channel, or any linear differential expression of channels.
         std : number, or array-like, shape (n,), optional
-            Known standard deviation of the noise; zero makes values exact, and it is learned where not given.
+            Known standard deviation of the noise; zero makes values exact. Estimated if not given.
 
         Examples
         --------
@@ -187,12 +187,12 @@ class Observations:
 
     @property
     def series(self) -> tuple[TimeSeries, ...]:
-        """The data, one entry for each call of `add` and each observable of the records."""
+        """The data, one series for each call of `add` and each observable of the records."""
         return self._series
 
     @property
     def observables(self) -> tuple[str, ...]:
-        """What is observed, in order of first appearance."""
+        """The measured observables, in order of first appearance."""
         return tuple(dict.fromkeys(series.observable for series in self._series))
 
     def __len__(self) -> int:
@@ -225,13 +225,13 @@ class Observations:
 
 
 def _time_range(series: Iterable[TimeSeries]) -> tuple[float, float]:
-    """Return the first and the last of all times; of no times NaN."""
+    """Return the first and the last of all times; NaN without times."""
     times = np.concatenate([item.times for item in series])
     return (float(times.min()), float(times.max())) if len(times) else (np.nan, np.nan)
 
 
 def _describe_noise(item: TimeSeries) -> str:
-    """Return what is known of the noise, in a few words."""
+    """Return a short description of the noise."""
     known = item.std[item.has_known_noise]
     if not len(known):
         return "to be learned"
@@ -241,7 +241,7 @@ def _describe_noise(item: TimeSeries) -> str:
 
 
 def _parse_vector(name: str, values: ArrayLike) -> Array:
-    """Return numbers, shape (n,), as scikit-learn has them too: in one column."""
+    """Return numbers, shape (n,), also from one column, as in scikit-learn."""
     array = as_float_array(name, values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -251,7 +251,7 @@ def _parse_vector(name: str, values: ArrayLike) -> Array:
 
 
 def _make_series(observable: str, t: Array, values: ArrayLike, std: ArrayLike | None) -> TimeSeries:
-    """Return what a user measured of one observable, checked, without missing values; `t` is kept if none is missing.
+    """Return the checked measurements of one observable without missing values; `t` is kept if none is missing.
 
     Shapes: t (n,).
     """
@@ -299,7 +299,7 @@ def parse_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any =
 
 
 def _parse_noise_std(noise_std: Any, names: Sequence[str], count: int) -> Mapping[str, Any]:
-    """Return the known noise of observables that are measured at so many times; nothing where it is learned."""
+    """Return the known noise of observables, given the number of times; empty if it is estimated."""
     if noise_std is None:
         return {}
     if isinstance(noise_std, Mapping):
@@ -318,7 +318,7 @@ def _parse_noise_std(noise_std: Any, names: Sequence[str], count: int) -> Mappin
 
 
 def _split_channels(channels: Sequence[str], Y: Any) -> dict[str, Any]:
-    """Return the values of each observable by its name, as they came."""
+    """Return the values of each observable by name, unchanged."""
     if isinstance(Y, Mapping):
         return dict(Y)
     if hasattr(Y, "columns") and not isinstance(Y, np.ndarray):

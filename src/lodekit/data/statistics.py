@@ -25,7 +25,7 @@ from lodekit.support.arguments import Array, ComplexArray, IndexArray, check_cou
 
 @cache
 def nufft_backend() -> str:
-    """Return the name of the library that transforms."""
+    """Return the name of the library that computes the transform."""
     for name in ("finufft", "ducc0"):
         if find_spec(name) is not None:
             return name
@@ -35,7 +35,7 @@ def nufft_backend() -> str:
 def cosine_transform(angles: Array, strengths: Sequence[Array], degree: int) -> Array:
     """Return ``sum_t c_t cos(k a_t)`` for k up to the degree, shape (strengths, degree + 1).
 
-    Real strengths travel in pairs: one as the real, one as the imaginary part of a complex transform.
+    Real strengths are transformed in pairs, as the real and the imaginary part of a complex transform.
 
     Shapes: angles (n,), strengths (n,).
     """
@@ -78,14 +78,14 @@ _N_BINS = 512
 
 @dataclass(frozen=True)
 class ChebyshevMoments:
-    """The measurements of one observable whose noise is learned (weight one), or known (weight 1/std^2).
+    """Moments of one observable whose noise is estimated (weight one) or known (weight 1/std^2).
 
     log_weight_sum: The sum of the logarithms of the weights.
-    reference: What was taken off the values, so that a large offset does not cost digits: one of them.
+    reference: One of the values, subtracted from all of them, so that a large offset does not cost digits.
     sum_of_squares: ``sum w (y - reference)^2``.
     weight_moments: ``sum w T_k(x)``; (2 degree + 1,).
     value_moments: ``sum w (y - reference) T_k(x)``; (degree + 1,).
-    bins: Counts, sums of times and sums of values in equal parts of the window: a thumbnail, for start values; (3,
+    bins: Counts, sums of times and sums of values in equal parts of the window, for start values; (3,
         bins).
     """
 
@@ -118,14 +118,14 @@ class ChebyshevMoments:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Sufficient statistics of measurements inside a window of time; they add.
+    """Additive sufficient statistics of measurements in a time window.
 
     Parameters
     ----------
     start, stop : float
         The window, in the user's time.
-    cells : dict of (str, bool) to Cell
-        By observable, and whether the noise is known.
+    cells : dict of (str, bool) to ChebyshevMoments
+        Moments by observable, and whether the noise is known.
 
     Examples
     --------
@@ -147,7 +147,7 @@ class Statistics:
 
     @classmethod
     def empty(cls, start: float, stop: float) -> Statistics:
-        """Return the statistics of no measurements: the zero of the addition.
+        """Return the statistics of no measurements, the zero of addition.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class Statistics:
     def of(
         cls, start: float, stop: float, data: Observations | Iterable[TimeSeries], degree: int = CHEBYSHEV_DEGREE
     ) -> Statistics:
-        """Return the statistics of measurements; all times must lie in the window.
+        """Return the statistics of measurements; all times must be in the window.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ class Statistics:
         data : Observations, or series
             Measurements with noise above zero.
         degree : int
-            Of the polynomials that stand for single functions: two for each oscillation in the window, and more.
+            Degree of the polynomials that represent single functions: more than two per oscillation in the window.
         """
         total = cls.empty(start, stop)
         check_count("degree", degree)
@@ -199,7 +199,7 @@ class Statistics:
     def over(self, start: float, stop: float) -> Statistics:
         """Return the same statistics over another window that contains this one.
 
-        A polynomial in one window is a polynomial of the same degree in the other, so nothing is lost.
+        A polynomial on one window is a polynomial of the same degree on the other, so this is exact.
 
         Parameters
         ----------
@@ -238,11 +238,11 @@ class Statistics:
 
     @property
     def observables(self) -> tuple[str, ...]:
-        """What was measured, in order of first appearance."""
+        """The measured observables, in order of first appearance."""
         return tuple(dict.fromkeys(name for name, _ in self.cells))
 
     def thumbnail(self) -> list[TimeSeries]:
-        """Return averages over equal parts of the window, one series for each observable.
+        """Return means over equal parts of the window, one series for each observable.
 
         Examples
         --------
@@ -260,7 +260,7 @@ class Statistics:
         return found
 
     def arrays(self) -> dict[str, Array]:
-        """Return plain arrays that hold everything but the names, for storage.
+        """Return plain arrays with all contents except the names, for storage.
 
         Examples
         --------
@@ -277,13 +277,13 @@ class Statistics:
     def from_arrays(
         cls, window: Sequence[float], keys: Sequence[Sequence[object]], arrays: Mapping[str, Array]
     ) -> Statistics:
-        """Return what `arrays` took apart.
+        """Restore statistics from `arrays`.
 
         Parameters
         ----------
         window : (float, float)
         keys : sequence of (str, bool)
-            Of the cells, in order.
+            Keys of the cells, in order.
         arrays : dict of str to array
 
         Examples
@@ -315,7 +315,7 @@ def quadrature_from_moments(moments: Array, count: int) -> tuple[Array, Array]:
 
 
 def chebyshev_angles(times: Array, start: float, stop: float) -> Array:
-    """Return ``arccos(x)`` of times in a window, with x from -1 to 1; raise where a time lies outside.
+    """Return ``arccos(x)`` of times in a window, with x from -1 to 1; raise if a time is outside.
 
     Shapes: times (n,).
     """

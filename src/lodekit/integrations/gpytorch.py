@@ -1,4 +1,4 @@
-"""LODE-GPs for GPyTorch and BoTorch: a kernel over the shared covariance code, with autograd, and a ready model.
+"""LODE-GPs for GPyTorch and BoTorch: a kernel with autograd that uses the shared covariance code, and a complete model.
 
 Outputs are interleaved as GPyTorch's multitask models expect: all observables at the first time, then at the second.
 Parameters of the system and of the prior are registered, constrained and named as users of GPyTorch expect.
@@ -45,19 +45,20 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
     latent : str or sequence of str
         As in `LODEGP`.
     observables : sequence of str, optional
-        What is observed, one output each; all channels by default.
+        The outputs; all channels by default.
     window : (float, float)
-        The stretch of time that decaying modes start and growing modes end at; of no matter for controllable systems.
+        Time interval: decaying modes start at its beginning, growing modes end at its end. Without effect for
+        controllable systems.
     batch_shape : torch.Size
-        Of parameters; one kernel then stands for many.
+        Batch shape of the parameters.
     **options
         As in `gpytorch.kernels.Kernel`.
 
     Notes
     -----
-    A parameter ``a`` of the system is ``kernel.a``, with ``raw_a`` behind it; `Parameter` gives its constraint, prior
-    and start. ``lengthscales``, ``deviations`` and ``mode_deviations`` are those of the free functions and modes, all
-    in the user's units.
+    A parameter ``a`` of the system is ``kernel.a``, computed from ``raw_a``; `Parameter` defines its constraint, prior
+    and start value. ``lengthscales``, ``deviations`` and ``mode_deviations`` are those of the free functions and modes,
+    all in the user's units.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         Parameters
         ----------
         name : str
-            Of a parameter of the system, or ``lengthscales``, ``deviations``, ``mode_deviations``.
+            A parameter of the system, or ``lengthscales``, ``deviations``, ``mode_deviations``.
         """
         if f"fixed_{name}" in self._buffers:
             return self._buffers[f"fixed_{name}"]
@@ -168,7 +169,7 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         Parameters
         ----------
         x1, x2 : tensors
-            Of no matter.
+            Ignored.
         """
         return len(self.observables)
 
@@ -180,9 +181,9 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         x1, x2 : tensors, shape (..., n1, 1) and (..., n2, 1)
             Times, in the user's unit.
         diag : bool
-            Whether only the diagonal is wanted.
+            Whether to return only the diagonal.
         **params
-            What GPyTorch may add.
+            Further arguments that GPyTorch may pass.
         """
         if x1.shape[-1] != 1 or x2.shape[-1] != 1:
             raise LodekitError(f"expected times as inputs of one dimension, got {x1.shape[-1]}")
@@ -246,12 +247,12 @@ class LODEMean(gpytorch.means.Mean):  # type: ignore[misc]
 
 
 def _result_dtype(x: Tensor, parameter_dtype: torch.dtype) -> torch.dtype:
-    """Return the kind of numbers of a result: that of the times, unless these are whole numbers."""
+    """Return the dtype of a result: that of the times, unless these are integers."""
     return x.dtype if x.dtype.is_floating_point else parameter_dtype
 
 
 class ModularExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
-    """An exact GP made of a ``mean_module`` and a ``covar_module``; a multitask GP unless the data are one column."""
+    """An exact GP with a ``mean_module`` and a ``covar_module``; a multitask GP unless the data are one column."""
 
     def forward(self, x: Tensor) -> Any:
         """Return the prior at some times.
@@ -267,7 +268,7 @@ class ModularExactGP(gpytorch.models.ExactGP):  # type: ignore[misc]
 
 
 class LODEExactGP(ModularExactGP):
-    """A ready multitask model: the kernel of a system, and its particular solution as the mean.
+    """A complete multitask model: the kernel of a system, and its particular solution as the mean.
 
     Parameters
     ----------
@@ -276,7 +277,7 @@ class LODEExactGP(ModularExactGP):
     train_y : tensor, shape (n, o)
         One column for each observable; or of shape (n,) for a single one.
     likelihood : gpytorch.likelihoods.Likelihood
-        Such as ``MultitaskGaussianLikelihood(num_tasks=o)``; for a single observable any other, such as
+        For example ``MultitaskGaussianLikelihood(num_tasks=o)``; for a single observable any other, such as
         ``FixedNoiseGaussianLikelihood``.
     system : System
     **options
@@ -302,7 +303,8 @@ class LODEExactGP(ModularExactGP):
 def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     """Return a fitted model as a GPyTorch model and its likelihood, both in evaluation mode.
 
-    The measurements must be a full table with learned noise: multitask models of GPyTorch know no missing values.
+    The measurements must be a complete table with estimated noise: multitask models of GPyTorch do not support missing
+    values.
 
     Parameters
     ----------
@@ -359,7 +361,7 @@ def _to_numpy(tensor: Tensor) -> Any:
 
 
 def _fixed_mode_deviation(kernel: LODEKernel) -> float | None:
-    """Return the deviation that all modes were fixed at, by switching their gradient off; None where it is learned."""
+    """Return the fixed standard deviation of all modes (their gradient is off); None if it is estimated."""
     values = _to_numpy(kernel.value_of("mode_deviations"))
     others = [raw.requires_grad for name, raw in kernel.named_parameters() if name != "raw_mode_deviations"]
     if kernel.raw_mode_deviations.requires_grad or not len(values) or np.ptp(values) or (others and not any(others)):
@@ -368,7 +370,7 @@ def _fixed_mode_deviation(kernel: LODEKernel) -> float | None:
 
 
 def from_gpytorch(model: LODEExactGP) -> LODEGP:
-    """Return a GPyTorch model, trained there, as a fitted LODEGP: the same data, parameters and noise.
+    """Return a trained GPyTorch model as a fitted LODEGP with the same data, parameters and noise.
 
     Parameters
     ----------

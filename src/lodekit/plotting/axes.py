@@ -41,7 +41,7 @@ NORMAL_95 = 1.959963984540054
 
 
 def import_matplotlib() -> Any:
-    """Return matplotlib, or raise an error that says what to install.
+    """Return matplotlib; raise if it is not installed.
 
     Examples
     --------
@@ -60,20 +60,20 @@ def import_matplotlib() -> Any:
 def make_panels(
     count: int, *, width: float = WIDTH, height_each: float = 1.35, columns: int = 1, share: bool | str = True
 ) -> tuple[Any, list[Any]]:
-    """Return a figure and its panels, one above the other, that share the time axis.
+    """Return a figure and its panels, stacked vertically, with a common time axis.
 
-    The figure is not pyplot's: nothing has to be closed. Notebooks show it, and ``savefig`` works without a display.
+    The figure is not managed by pyplot and need not be closed. Notebooks show it; ``savefig`` works without a display.
 
     Parameters
     ----------
     count : int
-        How many panels.
+        Number of panels.
     width, height_each : float
-        Of the figure and of a row of panels, in inches.
+        Width of the figure and height of a row of panels, in inches.
     columns : int
-        How many panels stand beside each other.
+        Number of panels in a row.
     share : bool or "col"
-        Whether the panels share their horizontal axis, or those below each other do.
+        Whether all panels share their horizontal axis, or only those in the same column.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def make_panels(
 
 
 def to_png(figure: Any) -> bytes:
-    """Return a figure as the bytes of a PNG; without metadata, so that the same figure gives the same bytes.
+    """Return a figure as the bytes of a PNG, without metadata: the same figure gives the same bytes.
 
     Parameters
     ----------
@@ -134,11 +134,11 @@ def read_axes(axes: Any, names: Sequence[str], **layout: Any) -> tuple[Any, list
     Parameters
     ----------
     axes : matplotlib.axes.Axes, sequence of them, or None
-        The user's; None for a fresh figure.
+        Axes of the user; None for a new figure.
     names : sequence of str
-        What the axes are for.
+        The contents of the axes.
     **layout
-        As `make_panels` takes it.
+        Arguments of `make_panels`.
 
     Examples
     --------
@@ -166,14 +166,14 @@ def read_axes(axes: Any, names: Sequence[str], **layout: Any) -> tuple[Any, list
 
 
 def name_with_unit(name: str, unit: str = "") -> str:
-    """Return the label of an axis, such as ``f1 (K)``; a dollar sign in it begins no formula.
+    """Return the label of an axis, such as ``f1 (K)``; dollar signs are escaped.
 
     Parameters
     ----------
     name : str
-        What is drawn.
+        Name of the quantity.
     unit : str
-        In brackets; none where empty.
+        Its unit, in brackets; may be empty.
 
     Examples
     --------
@@ -184,7 +184,7 @@ def name_with_unit(name: str, unit: str = "") -> str:
 
 
 def escape_mathtext(text: str) -> str:
-    r"""Return text such that matplotlib draws it as it is: a dollar sign in it begins no formula.
+    r"""Return text in which dollar signs are escaped, so that matplotlib draws it unchanged.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def escape_mathtext(text: str) -> str:
 
 
 def label_bottom(axes: Sequence[Any], text: str) -> None:
-    """Label the horizontal axis of each panel, except where a panel below shares it.
+    """Label the horizontal axis of each panel, unless a panel below shares it.
 
     Parameters
     ----------
@@ -225,15 +225,15 @@ def label_bottom(axes: Sequence[Any], text: str) -> None:
 
 
 def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:
-    """Put one legend for all panels above them, or into the first one where the figure is not ours.
+    """Add one legend for all panels, above them or in the first one.
 
     Parameters
     ----------
     figure : matplotlib.figure.Figure
     axes : sequence of matplotlib.axes.Axes
-        All panels, whose labels come together in one legend.
+        All panels, whose labels are combined.
     outside : bool
-        Whether the legend stands above the panels; else in the first one.
+        Whether to place it above the panels; otherwise in the first one, for axes of the user.
 
     Examples
     --------
@@ -266,7 +266,7 @@ def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:
 
 
 def draw_note(ax: Any, text: str) -> None:
-    """Write into empty axes why there is nothing to draw.
+    """Write a note into empty axes that explains why there is nothing to plot.
 
     Parameters
     ----------
@@ -288,15 +288,15 @@ def draw_note(ax: Any, text: str) -> None:
 
 
 def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
-    """Set the limits of a panel such that curves fill it; what is farther out, as bands may be, is cut.
+    """Set the limits of a panel so that curves fill it; parts outside, such as wide bands, are cut off.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
     curves : sequence of arrays
-        What is to be seen.
+        Curves that must be visible.
     margin : float
-        Above and below, relative to the range of the curves.
+        Margin above and below, relative to the range of the curves.
 
     Examples
     --------
@@ -317,7 +317,7 @@ def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
 
 
 def shade_outside(ax: Any, points: Array, window: tuple[float, float] | None, label: str) -> None:
-    """Shade what lies before and behind a window, such as the times that were measured.
+    """Shade the regions before and after a window, such as that of the data.
 
     Shapes: points (n,).
 
@@ -339,7 +339,7 @@ def shade_outside(ax: Any, points: Array, window: tuple[float, float] | None, la
 
 
 def set_axis_scale(ax: Any, which: str, values: Array) -> None:
-    """Make one axis of `ax`, x or y by `which`, logarithmic for `values` over decades, else with few numbers."""
+    """Make axis `which` (x or y) of `ax` logarithmic if `values` span decades; otherwise use few ticks."""
     low, high = float(values.min()), float(values.max())
     if low > 0 and high > 30 * low:
         getattr(ax, f"set_{which}scale")("log")

@@ -31,14 +31,14 @@ MAX_RESIDUAL_POINTS = 20_000
 
 
 def draw_scatter(ax: Any, t: ArrayLike, residuals: ArrayLike, *, label: str = "") -> None:
-    """Draw residuals in units of what is expected of them over time; 95 % of independent ones lie in the band.
+    """Draw standardised residuals over time; 95 % of independent ones are in the band.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
     t, residuals : array-like, shape (n,)
     label : str
-        Of the vertical axis.
+        Label of the vertical axis.
 
     Examples
     --------
@@ -63,16 +63,16 @@ def draw_scatter(ax: Any, t: ArrayLike, residuals: ArrayLike, *, label: str = ""
 
 
 def draw_correlations(ax: Any, correlations: ArrayLike, count: int, *, label: str = "") -> None:
-    """Draw correlations at the lags one, two, and so on, with the band of independent residuals.
+    """Draw autocorrelations at lags 1, 2, ..., with the band of independent residuals.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
     correlations : array-like, shape (m,)
     count : int
-        How many residuals they come from.
+        Number of residuals.
     label : str
-        Of the horizontal axis.
+        Label of the horizontal axis.
 
     Examples
     --------
@@ -98,17 +98,17 @@ def draw_correlations(ax: Any, correlations: ArrayLike, count: int, *, label: st
 
 
 def draw_cumulated(ax: Any, frequencies: ArrayLike, share: ArrayLike, band: float, *, label: str = "") -> None:
-    """Draw a cumulated periodogram: a straight line for independent residuals, but for the band.
+    """Draw a cumulative periodogram: for independent residuals a straight line, within the band.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
     frequencies, share : array-like, shape (n,)
-        The share of the power up to each frequency.
+        Frequencies, and the share of the power up to each.
     band : float
-        How far from the line independent residuals may be.
+        Half-width of the band around the line for independent residuals.
     label : str
-        Of the horizontal axis.
+        Label of the horizontal axis.
 
     Examples
     --------
@@ -152,27 +152,27 @@ def draw_parameter(
     unit: str = "",
     note: str = "",
 ) -> None:
-    """Draw how the log evidence falls off around an estimate, with its 95 % interval at the level where that ends.
+    """Draw the log evidence around an estimate, with the 95 % interval at the level of its ends.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
     values, curve : array-like, shape (n,)
-        Parameter values, and the log evidence there less that at the estimate.
+        Parameter values, and the log evidence relative to that at the estimate.
     estimate : float
-        The value that was found.
+        The estimate.
     interval : (float, float), optional
         Its 95 % interval.
     approximation : array-like, shape (n,), optional
-        What the normal approximation behind the interval says.
+        The normal approximation on which the interval is based.
     truth : float, optional
         The true value.
     curve_label : str
-        What the curve is called in a legend.
+        Label of the curve in a legend.
     name, unit : str
-        Of the parameter.
+        Name and unit of the parameter.
     note : str
-        What the title says behind the numbers.
+        Text after the numbers in the title.
 
     Examples
     --------
@@ -216,21 +216,21 @@ def draw_evidence(
     labels: Sequence[str] = ("", ""),
     bar_label: str = "log evidence, difference to its maximum",
 ) -> None:
-    """Draw the log evidence over two parameters, with the edges of its 50 % and 95 % regions.
+    """Draw the log evidence over two parameters, with contours of its 50 % and 95 % regions.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
     first, second, heights : arrays, shape (n, m)
-        Parameter values on a grid, straight or oblique, and the log evidence there.
+        Parameter values on a grid, rectangular or sheared, and the log evidence there.
     estimate : (float, float)
-        The values that were found.
+        The estimates.
     truth : (float, float), optional
         The true values.
     labels : (str, str)
-        Of the two axes.
+        Labels of the two axes.
     bar_label : str
-        Of the scale of colours.
+        Label of the colour bar.
 
     Examples
     --------

@@ -44,7 +44,7 @@ def draw_channel(
     data_label: str = "data",
     is_known: bool = False,
 ) -> None:
-    """Draw a function of time with its uncertainty and what was measured.
+    """Draw a function of time with its uncertainty and the measurements.
 
     Parameters
     ----------
@@ -52,19 +52,19 @@ def draw_channel(
     t, mean : array-like, shape (n,)
         Times in ascending order, and the function there.
     std : array-like, shape (n,), optional
-        Standard deviation; the band reaches 1.96 of them to either side: 95 %.
+        Standard deviation; the 95 % band is 1.96 of them wide on each side.
     data : (times, values), optional
-        Points beyond the times are left out; of more than 2000 an even choice is drawn.
+        Measurements; points outside the times are omitted, and more than 2000 are thinned evenly.
     truth : array-like, shape (n,), optional
         The true function, dashed.
     samples : array-like, shape (s, n), optional
         Functions drawn from the posterior.
     window : (first, last), optional
-        Times of the first and the last measurement; what lies outside is shaded as extrapolation.
+        Times of the first and the last measurement; extrapolation outside is shaded.
     label, unit, note, data_label : str
-        Of the vertical axis, the note on a line of its own; what the points are called in a legend.
+        Label and unit of the vertical axis, with the note on a separate line; label of the points in a legend.
     is_known : bool
-        Whether it is a known input, which has a colour of its own.
+        Whether it is a known input, which has its own colour.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def draw_channel(
 
 
 def draw_input(ax: Any, t: ArrayLike, values: ArrayLike, *, is_held: bool = True, label: str = "") -> None:
-    """Draw a known input from its samples, with upright jumps where it is held.
+    """Draw a known input from its samples, with steps if it is held.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ def draw_input(ax: Any, t: ArrayLike, values: ArrayLike, *, is_held: bool = True
     t, values : array-like, shape (n,)
         Times in ascending order, and the input there.
     is_held : bool
-        Whether it keeps its value until the next sample; otherwise it runs straight there.
+        Whether it is held until the next sample; otherwise it is interpolated linearly.
     label : str
-        Of the vertical axis.
+        Label of the vertical axis.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def draw_input(ax: Any, t: ArrayLike, values: ArrayLike, *, is_held: bool = True
 def _draw_points(
     ax: Any, curve_times: Array, data_times: ArrayLike, data_values: ArrayLike, *, label: str, max_points: int = 2000
 ) -> None:
-    """Draw data within the times of the curve; an even choice of `max_points` of them if there are more."""
+    """Draw data within the times of the curve, thinned evenly to `max_points`."""
     times, values = np.asarray(data_times, dtype=float), np.asarray(data_values, dtype=float)
     inside = (times >= curve_times[0]) & (times <= curve_times[-1])
     times, values = times[inside], values[inside]
@@ -146,17 +146,17 @@ def draw_residual(
     window: tuple[float, float] | None = None,
     label: str = "",
 ) -> None:
-    """Draw the size of a relative residual on a logarithmic axis; exact zeros lie at its foot.
+    """Draw the size of a relative residual on a logarithmic axis; exact zeros are at its lower end.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
     t, residual : array-like, shape (n,)
-        Times in ascending order, and what is left of the equation there.
+        Times in ascending order, and the residual of the equation there.
     visible : float
-        How far the residual can be wrong; zero draws no line for it.
+        Error of the residual, drawn as a line; none if zero.
     window : (first, last), optional
-        Times of the first and the last measurement; what lies outside is shaded as extrapolation.
+        Times of the first and the last measurement; extrapolation outside is shaded.
     label : str
         The equation.
 
@@ -198,7 +198,7 @@ def draw_frequency_response(
     *,
     seen: tuple[float, float] | None = None,
 ) -> None:
-    """Draw magnitude and phase over frequency, with bands; what the data do not show is shaded.
+    """Draw magnitude and phase over frequency, with bands; frequencies outside the data are shaded.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def draw_frequency_response(
     errors : (array-like, array-like)
         Standard errors of the logarithm of the magnitude, and of the phase in radians.
     seen : (low, high), optional
-        The frequencies that measurements show.
+        The frequency band of the data.
 
     Examples
     --------
@@ -239,7 +239,7 @@ def draw_frequency_response(
 
 
 def _phase_ticks(low: float, high: float) -> list[float]:
-    """Return multiples of 45 degrees, or of more where there would be many, from below `low` to above `high`."""
+    """Return multiples of 45 degrees, or of more if there were too many, from below `low` to above `high`."""
     step = next((each for each in (45.0, 90.0, 180.0, 360.0) if (high - low) / each <= 5), 720.0)
     return list(np.arange(np.floor(low / step), np.ceil(high / step) + 1) * step)
 
@@ -247,7 +247,7 @@ def _phase_ticks(low: float, high: float) -> list[float]:
 def draw_step(
     ax: Any, t: ArrayLike, response: ArrayLike, errors: ArrayLike, *, gain: float | None = None, label: str = ""
 ) -> None:
-    """Draw the response to a unit step at zero, with its band and where it leads to.
+    """Draw the response to a unit step at time zero, with its band and final value.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def draw_step(
     gain : float, optional
         The static gain.
     label : str
-        Of the vertical axis.
+        Label of the vertical axis.
 
     Examples
     --------
@@ -280,7 +280,7 @@ def draw_step(
 
 
 def draw_modes(ax: Any, roots: ArrayLike, counts: Sequence[int] | None = None, *, time_unit: str = "") -> None:
-    """Draw exponents in the complex plane; those that decay lie in the shaded half.
+    """Draw exponents in the complex plane; the half-plane of decaying ones is shaded.
 
     Parameters
     ----------
@@ -288,9 +288,9 @@ def draw_modes(ax: Any, roots: ArrayLike, counts: Sequence[int] | None = None, *
     roots : array-like of complex, shape (n,)
         The exponents.
     counts : sequence of int, optional
-        How often each counts.
+        Multiplicity of each.
     time_unit : str
-        For the labels of the axes.
+        Unit of time for the axis labels.
 
     Examples
     --------
@@ -327,7 +327,7 @@ def draw_spectrum(ax: Any, frequencies: ArrayLike, density: ArrayLike, *, label:
     frequencies, density : array-like, shape (n,)
         Frequencies above zero, and the density there.
     label, unit : str
-        What has the density, and the unit of the density.
+        Name of the quantity, and the unit of the density.
 
     Examples
     --------

@@ -114,7 +114,7 @@ def make_report(
     Parameters
     ----------
     gp : LODEGP
-        Fitted.
+        A fitted model.
     title : str
         Title of the page; by default that of `label`, or one with the name of the data file.
     units : dict of str to str, optional

@@ -68,7 +68,7 @@ def _ignore_progress(words: str, done: int, total: int | None) -> None:
 
 @contextmanager
 def listening(callback: ProgressCallback) -> Iterator[None]:
-    """Call a function at every step, instead of showing a bar: for programs that show progress in their own way.
+    """Call a function at every step instead of showing a progress bar.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def listening(callback: ProgressCallback) -> Iterator[None]:
 
 @contextmanager
 def hide_progress() -> Iterator[None]:
-    """Show no progress at all.
+    """Hide all progress bars.
 
     Examples
     --------
