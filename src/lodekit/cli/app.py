@@ -35,26 +35,26 @@ app = typer.Typer(
 )
 
 Names = list[str] | None
-JsonOption = Annotated[bool, Option("--json", help="Print plain values as JSON.")]
+JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]
 ParamOption = Annotated[
     Names, Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated.")
 ]
 PositiveOption = Annotated[
-    Names, Option("--positive", help="Names of parameters that are above zero; they need no --param.")
+    Names, Option("--positive", help="Names of positive parameters, which then need no --param.")
 ]
 ForceOption = Annotated[bool, Option("--force", help="Overwrite existing files.")]
-ChannelsOption = Annotated[Names, Option("--channels", help="The order of the channels, separated by commas.")]
+ChannelsOption = Annotated[Names, Option("--channels", help="The channels in order, separated by commas.")]
 BasisOption = Annotated[
-    Names, Option("--basis", help="What the free functions are: expressions in the channels, separated by commas.")
+    Names, Option("--basis", help="The free functions: expressions in the channels, separated by commas.")
 ]
-MapOption = Annotated[Names, Option("--map", "-m", help="Which column holds a channel: T1=temp_1, t=1 (a number).")]
+MapOption = Annotated[Names, Option("--map", "-m", help="The column of a channel, by name or number: T1=temp_1, t=1.")]
 HeaderOption = Annotated[
-    bool | None, Option("--header/--no-header", help="Whether the first line names the columns; detected by default.")
+    bool | None, Option("--header/--no-header", help="Whether the first line has column names; detected by default.")
 ]
-FirstOption = Annotated[str | None, Option("--from", help="Rows before this time, or date, are left out.")]
-LastOption = Annotated[str | None, Option("--to", help="Rows after this time, or date, are left out.")]
-ModelArgument = Annotated[Path, Argument(help="A saved model, or the folder that lodekit fit has written.")]
-OutOption = Annotated[Path | None, Option("--out", "-o", help="The file to write; standard output otherwise.")]
+FirstOption = Annotated[str | None, Option("--from", help="Omit rows before this time or date.")]
+LastOption = Annotated[str | None, Option("--to", help="Omit rows after this time or date.")]
+ModelArgument = Annotated[Path, Argument(help="A saved model, or a folder written by lodekit fit.")]
+OutOption = Annotated[Path | None, Option("--out", "-o", help="Output file; standard output by default.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -95,7 +95,7 @@ def read_system(
 
 
 def is_system_file(text: str) -> bool:
-    """Return whether a text is the path of a system file, or of one that should be there; otherwise it is equations."""
+    """Return whether a text is the path of a system file, existing or not; otherwise it contains equations."""
     try:
         return text.endswith(".toml") or Path(text).is_file()
     except (OSError, ValueError):  # too long for a name, or with characters no name has
@@ -103,14 +103,14 @@ def is_system_file(text: str) -> bool:
 
 
 def parse_names(options: list[str] | None) -> list[str]:
-    """Return names from options that may be repeated and may hold several, separated by commas."""
+    """Return names from repeated options, which may contain several, separated by commas."""
     return [name.strip() for option in options or [] for name in option.split(",") if name.strip()]
 
 
 def parse_parameter_options(
     source: str, param: list[str] | None, positive: list[str] | None
 ) -> dict[str, lk.Parameter]:
-    """Return the parameters that options name, in the order in which equations have them."""
+    """Return the parameters named by options, in the order of the equations."""
     from lodekit.system.parameters import parse_parameters
 
     above = parse_names(positive)
@@ -121,12 +121,12 @@ def parse_parameter_options(
 
 
 def print_message(text: str) -> None:
-    """Print a message, on standard error."""
+    """Print a message to standard error."""
     Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def run() -> None:
-    """Run the command line; turn lodekit's errors into a message and exit code 2, or 1 where no fit was found."""
+    """Run the command line; turn lodekit's errors into a message and exit code 2, or 1 if no fit was found."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal without Greek letters shows their codes instead of a traceback.
@@ -189,14 +189,14 @@ def parse_pairs(options: Sequence[str], option_name: str, expected: str) -> dict
 
 
 def parse_horizon(text: str) -> int | str:
-    """Return how far ahead an option says: a plain number counts rows, anything else is a time such as ``24 h``."""
+    """Return the horizon from an option: a number of rows, or a time such as ``24 h``."""
     return int(text) if text.isdecimal() else text
 
 
 def prediction_times(
     gp: lk.LODEGP, start: str | None, stop: str | None, count: int, at: Path | None, record: str | None = None
 ) -> dict[str, Array]:
-    """Return the times that ``--from``, ``--to``, ``--n`` or ``--at`` ask for, by record; its window by default."""
+    """Return the times of ``--from``, ``--to``, ``--n`` or ``--at`` by record; by default its window."""
     import numpy as np
 
     names = gp.records_ if record is None else gp.fit_.for_record(record).record_names
@@ -214,7 +214,7 @@ def prediction_times(
 
 
 def check_range(low: float, high: float, given: str) -> tuple[float, float]:
-    """Return the first and the last time; raise where they are none, with what was `given`."""
+    """Return the first and the last time; raise if they are invalid, with what was `given`."""
     if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
         raise LodekitError(f"expected --from before --to, both within the range of numbers, got {given}")
     return low, high

@@ -43,28 +43,26 @@ if TYPE_CHECKING:
     from lodekit.system.files import SystemFile
     from lodekit.workflow.pipeline import FitRun
 
-SystemArgument = Annotated[
-    str, Argument(help="System file (.toml), lodekit init writes one; or equations, separated by ';'.")
-]
+SystemArgument = Annotated[str, Argument(help="System file (.toml, see lodekit init), or equations separated by ';'.")]
 DataArgument = Annotated[
-    list[str], Argument(help="CSV or Parquet file, or a pattern in quotes; several are records of their own.")
+    list[str], Argument(help="CSV or Parquet file, or a quoted pattern; each of several is a separate record.")
 ]
 EngineOption = Annotated[
     str, Option("--engine", help="auto, or the name of an engine: dense, spectral, modal, markov.")
 ]
 FolderOption = Annotated[Path | None, Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
 NoisyMapOption = Annotated[
-    Names, Option("--map", "-m", help="Which column holds a channel: T1=temp_1, t=1 (a number), std(T1)=error.")
+    Names, Option("--map", "-m", help="The column of a channel, by name or number: T1=temp_1, t=1, std(T1)=error.")
 ]
-StepOption = Annotated[float | None, Option("--dt", help="The time between two rows, if the file has no time column.")]
+StepOption = Annotated[float | None, Option("--dt", help="Sampling interval, if the file has no time column.")]
 RecordsOption = Annotated[str | None, Option("--records", help="The column that identifies the record of each row.")]
 NoiseOption = Annotated[str | None, Option("--noise", help="One noise level for all (shared), or for each (channel).")]
 InputOption = Annotated[Names, Option("--input", help="A known input: --input u=hold (or linear, or auto).")]
 DisturbanceOption = Annotated[
-    Names, Option("--disturbance", help="An unknown channel that drives others: --disturbance w=white (or matern-3/2).")
+    Names, Option("--disturbance", help="Unmeasured channel that drives others: --disturbance w=white (or matern-3/2).")
 ]
 DeviationOption = Annotated[
-    str | None, Option("--mode-deviation", help="The prior deviation of every mode: a number, or open, or learned.")
+    str | None, Option("--mode-deviation", help="Prior standard deviation of every mode: a number, open, or learned.")
 ]
 
 #: What files of measurements are called.
@@ -72,7 +70,7 @@ DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".parquet", ".pq", ".gz")
 
 
 def _parse_mode_deviation(text: str | None) -> float | str | None:
-    """Return a number where it is one, and the word otherwise, which is checked later."""
+    """Return a number if the text is one; otherwise the word, which is checked later."""
     try:
         return None if text is None else float(text)
     except ValueError:
@@ -92,10 +90,10 @@ def fit(
     last: LastOption = None,
     records: RecordsOption = None,
     values: Annotated[Names, Option("--set", help="A known parameter: --set tau=10.")] = None,
-    start: Annotated[Names, Option("--start", help="Where the search starts: --start tau=10.")] = None,
+    start: Annotated[Names, Option("--start", help="Start value of a parameter: --start tau=10.")] = None,
     noise: NoiseOption = None,
-    latent: Annotated[str | None, Option("--latent", help="Prior of free functions: se, matern-5/2, ...")] = None,
-    prior: Annotated[str | None, Option("--prior", help="latent, or channels.")] = None,
+    latent: Annotated[str | None, Option("--latent", help="Kernel of the free functions: se, matern-5/2, ...")] = None,
+    prior: Annotated[str | None, Option("--prior", help="Prior on free functions (latent), or on channels.")] = None,
     basis: BasisOption = None,
     deviation: DeviationOption = None,
     given: InputOption = None,
@@ -103,10 +101,10 @@ def fit(
     engine: EngineOption = "auto",
     restarts: Annotated[int, Option("--restarts", min=1, help="The maximum number of starting points.")] = 6,
     seed: Annotated[int, Option("--seed", min=0, help="Random seed for the starting points of the search.")] = 0,
-    figures: Annotated[bool, Option("--figures/--no-figures", help="Whether PNG figures are written.")] = True,
+    figures: Annotated[bool, Option("--figures/--no-figures", help="Whether to write PNG figures.")] = True,
     force: ForceOption = False,
     as_json: JsonOption = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> None:
     """Fit a system to measurements: summary, model, predictions, figures and a report.
 
@@ -186,7 +184,7 @@ def _read_equations(
 
 
 def _guess_parameters(equations: str, data: str) -> list[str]:
-    """Return what is differentiated nowhere in equations, and is called like no column of a data file."""
+    """Return the names that are never differentiated in equations, and are not columns of a data file."""
     from lodekit.data.preview import preview_table
     from lodekit.data.tables.columns import resolve_columns
     from lodekit.system.grammar import parse_equations
@@ -230,7 +228,7 @@ def demo(
 
 
 def _default_folder(data: str) -> Path:
-    """Return the folder of the results of a data file: its name without its ending."""
+    """Return the default output folder of a data file, from its name without the extension."""
     name = re.sub(r"(?i)(\.(csv|tsv|txt|dat|parquet|pq))?(\.gz)?$", "", Path(data).name)
     plain = re.sub(r"[*?\[\]]", "", name).strip(". -_")
     return Path(f"{plain or 'data'}-fit")

@@ -42,7 +42,7 @@ def init(
         ),
     ] = None,
     data: Annotated[
-        Path | None, Option("--data", "-d", help="A data file: its columns become channels, inputs, units.")
+        Path | None, Option("--data", "-d", help="A data file, from which channels, inputs and units are proposed.")
     ] = None,
     param: ParamOption = None,
     positive: PositiveOption = None,
@@ -50,13 +50,13 @@ def init(
     mapping: MapOption = None,
     header: HeaderOption = None,
     title: Annotated[str, Option("--title", help="Title of the report.")] = "",
-    yes: Annotated[bool, Option("--yes", "-y", help="Ask nothing; accept all proposals.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Accept all proposals without asking.")] = False,
     out: OutOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Write a commented system file, from equations or from a data file, to be filled in.
+    """Write a commented system file, from equations or from a data file, for you to complete.
 
-    With --data, columns that are held or switched are proposed as known inputs. On a terminal it asks.
+    With --data, columns that are held or switched are proposed as known inputs; on a terminal you are asked.
 
     Examples: lodekit init "tau*y' + y = K*u" --positive tau --param K --out plant.toml;
     lodekit init plant.toml --data log.csv
@@ -101,7 +101,7 @@ def _propose_from_data(
     yes: bool,
     parameter_definitions: dict[str, str],
 ) -> str:
-    """Return a system file from a data file, and say what was guessed and why."""
+    """Return a system file from a data file, and print the proposals with their reasons."""
     from lodekit.data.preview import preview_table
     from lodekit.data.tables import parse_mapping
     from lodekit.system.parameters import parse_parameters
@@ -127,14 +127,14 @@ def _propose_from_data(
 
 
 def is_terminal() -> bool:
-    """Return whether there is somebody to ask."""
+    """Return whether the command runs on a terminal."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _describe_columns(
     data: Path, preview: TablePreview, roles: Sequence[ColumnRole], system: lk.System | None
 ) -> list[str]:
-    """Return what was found in a file, a line for each column."""
+    """Return a description of a file, one line for each column."""
     if preview.time is None:
         lines = [
             f"{data.name}: {preview.n_rows} rows; no column is a time: say the time between two rows, fit ... --dt 0.1"
@@ -160,7 +160,7 @@ def _describe_columns(
 
 
 def _ask_role(role: ColumnRole) -> ColumnRole:
-    """Return a guess as the person at the terminal sees it."""
+    """Return the role of a column after asking the user."""
     default = role.input_kind or "no"
     text = f"{role.channel}: a known input? hold (kept between samples), linear, or no"
     while (answer := typer.prompt(text, default=default, err=True).strip().lower()) not in ("hold", "linear", "no"):

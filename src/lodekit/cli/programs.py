@@ -21,7 +21,7 @@ VERDICT_COLORS = {"yes": "green", "no": "red", "tie": "yellow", "open": "dim"}
 
 
 class PaperTopic(StrEnum):
-    """What can be reproduced."""
+    """The experiments that can be reproduced."""
 
     bipendulum = "bipendulum"
     heating = "heating"
@@ -35,9 +35,9 @@ class PaperTopic(StrEnum):
 
 
 def reproduce(
-    topic: Annotated[PaperTopic, Argument(help="Which experiment of the paper.")] = PaperTopic.everything,
+    topic: Annotated[PaperTopic, Argument(help="Experiment of the paper.")] = PaperTopic.everything,
     quick: Annotated[
-        bool, Option("--quick", help="Three repetitions: a minute or two; all takes a quarter of an hour.")
+        bool, Option("--quick", help="Only three repetitions: one or two minutes instead of a quarter of an hour.")
     ] = False,
     jobs: Annotated[
         int,
@@ -47,9 +47,9 @@ def reproduce(
     ] = 1,
     out: Annotated[Path, Option("--out", "-o", help="Folder of results and reports.")] = Path("reproduction"),
 ) -> None:
-    """Run the paper's experiments in four ways, and put each figure beside the published one.
+    """Run the paper's experiments in four ways, and compare each figure with the published one.
 
-    An interrupted run goes on where it was. GPyTorch and matplotlib are needed: the extras gpytorch and plot.
+    An interrupted run can be resumed. It requires GPyTorch and matplotlib: the extras gpytorch and plot.
     """
     from lodekit.paper.claims import check_claims
     from lodekit.paper.report import write_report
@@ -78,14 +78,14 @@ def reproduce(
 
 
 def studio(
-    data: Annotated[Path | None, Argument(metavar="[DATA]", help="CSV or Parquet file to begin with.")] = None,
+    data: Annotated[Path | None, Argument(metavar="[DATA]", help="CSV or Parquet file to load.")] = None,
     port: Annotated[int, Option("--port", min=1, max=65535, help="Port of the page.")] = 8501,
-    browser: Annotated[bool, Option("--browser/--no-browser", help="Whether a browser is opened.")] = True,
+    browser: Annotated[bool, Option("--browser/--no-browser", help="Whether to open a browser.")] = True,
     address: Annotated[
         str, Option("--address", help="Address to listen on: this machine only, or 0.0.0.0 for the whole network.")
     ] = "localhost",
 ) -> None:
-    """Open a page in the browser: type equations, drop data, see the answer.
+    """Open the studio in the browser: enter equations, add data files, and see the results.
 
     Example: lodekit studio log.csv
     """

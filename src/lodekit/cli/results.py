@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 FromOption = Annotated[str | None, Option("--from", help="First time; the first measurement by default.")]
 ToOption = Annotated[str | None, Option("--to", help="Last time; the last measurement by default.")]
-CountOption = Annotated[int, Option("--n", min=1, max=2_000_000, help="How many times, evenly spaced.")]
+CountOption = Annotated[int, Option("--n", min=1, max=2_000_000, help="Number of evenly spaced times.")]
 AtOption = Annotated[Path | None, Option("--at", help="A file with a column of times.")]
 RecordOption = Annotated[str | None, Option("--record", help="The name of one record; all by default.")]
 ObservableOption = Annotated[
@@ -61,7 +61,7 @@ def predict(
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print means and standard deviations at new times, as CSV; they count the uncertainty of all that was learned.
+    """Print means and standard deviations at new times as CSV; they include parameter uncertainty.
 
     Example: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"
     """
@@ -85,11 +85,11 @@ def sample(
     at: AtOption = None,
     observable: ObservableOption = None,
     record: RecordOption = None,
-    size: Annotated[int, Option("--size", min=1, help="How many functions.")] = 1,
+    size: Annotated[int, Option("--size", min=1, help="Number of samples.")] = 1,
     seed: Annotated[int, Option("--seed", min=0, help="Random seed of the samples.")] = 0,
     out: OutOption = None,
 ) -> None:
-    """Draw whole solutions, each at parameters of its own, as CSV: numbers, times, channels, parameters.
+    """Draw solutions from the posterior, each with its own parameters, and print them as CSV.
 
     Example: lodekit sample log-fit --size 3 --seed 1
     """
@@ -113,9 +113,9 @@ def check(
     record: RecordOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show that a model satisfies its equations: what is proved exactly, and what is measured on its curves.
+    """Show that a model satisfies its equations: exact identities, and measured residuals of its curves.
 
-    The exit code is 1 where the measured residual is more than rounding.
+    The exit code is 1 if the measured residuals exceed rounding errors.
     """
     from lodekit.results.certificate import join_certificates
     from lodekit.workflow.pipeline import read_model
@@ -143,28 +143,28 @@ def check(
 
 def simulate(
     source: Annotated[
-        str, Argument(help="Name in the catalog, a system file (.toml), or equations; or a fitted MODEL.")
+        str, Argument(help="Name of a catalog example, system file (.toml), equations, or a fitted MODEL.")
     ],
-    inputs: Annotated[Path | None, Argument(help="For a MODEL: a file with times and its inputs.")] = None,
+    inputs: Annotated[Path | None, Argument(help="For a MODEL: a file with times and inputs.")] = None,
     start: Annotated[float | None, Option("--from", help="First time.")] = None,
     stop: Annotated[float | None, Option("--to", help="Last time.")] = None,
     count: CountOption = 100,
     noise: Annotated[float, Option("--noise", help="Standard deviation of noise to add.")] = 0.0,
     values: Annotated[Names, Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,
-    lengthscale: Annotated[float | None, Option("--lengthscale", help="How quickly free functions change.")] = None,
+    lengthscale: Annotated[float | None, Option("--lengthscale", help="Lengthscale of the free functions.")] = None,
     seed: Annotated[int, Option("--seed", min=0, help="Random seed of samples and noise.")] = 0,
     param: ParamOption = None,
     state: Annotated[
-        str, Option("--start", help="For a MODEL: rest, begin or end (of the record), or values: y=20,x=1.")
+        str, Option("--start", help="For a MODEL: start at rest, begin or end (of the record), or values: y=20,x=1.")
     ] = "rest",
     record: Annotated[
         str | None, Option("--record", help="For a MODEL with several records: the one to start from.")
     ] = None,
     out: OutOption = None,
 ) -> None:
-    """Make data to try things on: the solution of a catalog example, or a draw from the prior of a system, as CSV.
+    """Simulate data as CSV: the solution of a catalog example, or a sample from the prior of a system.
 
-    With a fitted MODEL and a file of inputs: what it does under these, with standard deviations.
+    With a fitted MODEL and a file of inputs: the response to these inputs, with standard deviations.
 
     Examples: lodekit simulate heating --from -5 --to 5 --n 25 --noise 0.02 --out heating.csv;
     lodekit simulate log-fit inputs.csv --start y=20
@@ -206,7 +206,7 @@ def simulate(
 def _sample_prior(
     system: lk.System, times: Array, values: dict[str, float], lengthscale: float | None, seed: int
 ) -> Array:
-    """Return a draw from the prior of a system, (n, channels)."""
+    """Return a sample from the prior of a system, (n, channels)."""
     from lodekit.results.simulation import simulate as draw
     from lodekit.support.arguments import check_parameters
 
@@ -221,7 +221,7 @@ def _sample_prior(
 def _simulate_response(
     model: str, path: Path, state: str, record: str | None, first: float | None, last: float | None, count: int
 ) -> dict[str, Any]:
-    """Return what a model does under the inputs of a file, as columns; at the times of the file, or between two."""
+    """Return the response of a model to the inputs of a file as columns, at its times or between two times."""
     import numpy as np
 
     from lodekit.workflow.new_data import read_inputs
@@ -247,33 +247,31 @@ def _simulate_response(
 
 def validate(
     model: ModelArgument,
-    data: Annotated[str, Argument(help="CSV or Parquet file of a record that the fit did not use.")],
+    data: Annotated[str, Argument(help="CSV or Parquet file of a record that was not used for the fit.")],
     given: Annotated[
-        Names, Option("--given", help="Channels that are known over the whole record, if the fit has no inputs.")
+        Names, Option("--given", help="Channels to condition on over the whole record, if the fit has no known inputs.")
     ] = None,
     start: Annotated[
         str,
         Option(
             "--start",
-            help="Estimate the initial state from this number of first rows, or from all; from the first 10 with "
-            "disturbances or free functions.",
+            help="Number of first rows that determine the initial state, or all; with disturbances or free functions, "
+            "all uses the first 10.",
         ),
     ] = "all",
     ahead: Annotated[
         str, Option("--ahead", help="Numbers of rows, or times such as '24 h', to predict ahead, separated by commas.")
     ] = "1,5,10",
     mapping: MapOption = None,
-    dt: Annotated[
-        float | None, Option("--dt", help="The time between two rows, if the file has no time column.")
-    ] = None,
+    dt: Annotated[float | None, Option("--dt", help="Sampling interval, if the file has no time column.")] = None,
     first: FirstOption = None,
     last: LastOption = None,
-    plot: Annotated[Path | None, Option("--plot", help="Write a figure of the free run, as PNG.")] = None,
+    plot: Annotated[Path | None, Option("--plot", help="Write a PNG figure of the free run.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict a record that was not used from its inputs alone, and some rows ahead: fit percentages, coverage.
+    """Validate a model on a record that was not used for the fit: free run, predictions ahead, coverage.
 
-    Ends with exit code 1 where the model does not hold there.
+    The exit code is 1 if the model does not hold on this record.
 
     Example: lodekit validate log-fit other.csv --plot free-run.png
     """

@@ -1,4 +1,4 @@
-"""Commands about systems: what their solutions look like, and ready examples."""
+"""Commands about systems: analysis of their solutions, and examples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def inspect(
     as_json: JsonOption = False,
     as_latex: Annotated[bool, Option("--latex", help="Print LaTeX.")] = False,
 ) -> None:
-    """Show what the solutions of a system look like, exactly and with a proof.
+    """Describe the solutions of a system, exactly and with a proof.
 
     Example: lodekit inspect "f1' = -a*(f1-f2)+u; f2' = -b*(f2-f1)" --param a,b
     """
@@ -64,9 +64,9 @@ def inspect(
 
 
 def catalog(
-    name: Annotated[str | None, Argument(help="Show this example in full.")] = None, as_json: JsonOption = False
+    name: Annotated[str | None, Argument(help="Show the details of this example.")] = None, as_json: JsonOption = False
 ) -> None:
-    """List the ready examples, or show one in full."""
+    """List the examples of the catalog, or show the details of one."""
     everything = {example.name: example for example in lk.catalog.examples()}
     console = Console()
     if name is not None:

@@ -32,18 +32,18 @@ def watch(
         str | None, Option("--ahead", help="Also predict this far ahead: '5 s', or 5 in the unit of time.")
     ] = None,
     false_alarms: Annotated[
-        float | None, Option("--false-alarms", help="False alarms per row if the model holds; 1e-4.")
+        float | None, Option("--false-alarms", help="False alarms per row if the model holds; 1e-4 by default.")
     ] = None,
-    shift: Annotated[float | None, Option("--shift", help="The lasting change of scores to detect fastest; 1.")] = None,
+    shift: Annotated[float | None, Option("--shift", help="Shift of scores to detect fastest; 1 by default.")] = None,
     mapping: MapOption = None,
     alarms: Annotated[bool, Option("--alarms", help="Print only alarms.")] = False,
     save: Annotated[Path | None, Option("--save", help="File for the state, for --resume.")] = None,
     resume: Annotated[Path | None, Option("--resume", help="Continue from a saved state.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take rows as they arrive; print what was measured and expected, with scores and alarms, as CSV or JSON lines.
+    """Monitor rows as they arrive; print measurements, predictions, scores and alarms, as CSV or JSON lines.
 
-    Rows that were seen before are skipped, and so are rows that make no sense, with a message. Ctrl-C ends it.
+    Rows that were seen before are skipped; so are invalid rows, with a message. Stop with Ctrl-C.
 
     Examples: lodekit watch log-fit log.csv --save now.stream; tail -f log.csv | lodekit watch log-fit - --alarms
     """
@@ -126,7 +126,7 @@ def _open_stream(data: str) -> Path | IO[bytes]:
 
 @contextmanager
 def _interrupt_on_sigterm() -> Iterator[None]:
-    """Let a request to end be an interruption, so that the state is kept."""
+    """Treat SIGTERM as an interruption, so that the state is saved."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
