@@ -82,7 +82,7 @@ def test_what_if_runs_start_where_a_record_ended(fitted: lk.LODEGP) -> None:
     keep = np.exp(-7.0 / tau)
     then = fitted.simulate([times[-1] + 7.0], {"u": ([times[-1]], [1.5])}, "end", "y", record=1)
     assert then[0] == pytest.approx(keep * last + (1.0 - keep) * K * 1.5, abs=1e-6)
-    with pytest.raises(lk.LodekitError, match="say which one is meant"):
+    with pytest.raises(lk.LodekitError, match="specify one of them"):
         fitted.simulate([times[-1] + 7.0], {"u": 1.5}, "end", "y")
     rest = fitted.simulate([0.0, 7.0], {"u": 1.5}, observable="y")
     assert rest == pytest.approx([0.0, (1.0 - keep) * K * 1.5], abs=1e-6)

@@ -35,7 +35,7 @@ def test_equations_are_fitted_as_they_are_typed_and_a_second_fit_keeps_the_first
     (log / "log-fit" / "mine.txt").write_text("keep me")
     before = (log / "log-fit" / "report.html").read_bytes()
     second = run("fit", ROOM, "log.csv", *QUICK, "--param", "tau,K,Ta", "--set", "Ta=20", cwd=log)
-    assert "log-fit held earlier results; they are in log-fit/earlier-1 now (--force replaces them)" in second.stderr
+    assert "log-fit had earlier results, which are now in log-fit/earlier-1 (--force replaces them)" in second.stderr
     assert (log / "log-fit" / "earlier-1" / "report.html").read_bytes() == before
     assert (log / "log-fit" / "mine.txt").exists()
     now = (log / "log-fit" / "report.html").read_bytes()
@@ -61,7 +61,7 @@ def test_force_replaces_and_measurements_beside_results_stay(log: Path) -> None:
         (("log.csv", "plant.toml"), "expected the system before the data; try: lodekit fit plant.toml log.csv"),
         (("plant", "log.csv"), "expected a system file (.toml) or equations such as"),
         ((ROOM, "log.csv"), "try: --param tau,Ta,K"),
-        ((ROOM, "log.csv", "--param", "tau,K,Ta", "--map", "Q=1"), "column Time is said to hold Q, and no other is"),
+        ((ROOM, "log.csv", "--param", "tau,K,Ta", "--map", "Q=1"), "column Time is assigned to Q, and no other looks"),
         ((ROOM, "log.csv", "--param", "tau,K,Ta", "--map", "P=1"), "unknown name 'P'; expected a channel (T1, Q)"),
         (("T1'' = -k*sin(T1)", "log.csv", "--param", "k"), "write T1 for sin(T1)"),
     ],

@@ -238,7 +238,7 @@ def test_of_several_records_one_is_asked_for_in_the_words_of_the_shell(folder: P
     lk.LODEGP(LAG, inputs={"u": "hold"}, random_state=0).fit([record, record]).save(folder / "two.lodekit")
     done = run("watch", "two.lodekit", "log.csv", "--once", cwd=folder)
     assert done.returncode == 2
-    assert "expected --record, one of 0, 1, for where it goes on; or --fresh" in done.stderr
+    assert "expected --record, one of 0, 1, to continue; or --fresh" in done.stderr
     for option, count in ((("--record", "1"), 40), (("--fresh",), 80)):
         done = run("watch", "two.lodekit", "log.csv", "--once", *option, cwd=folder)
         assert (done.returncode, len(done.stdout.splitlines())) == (0, 1 + count)
@@ -270,7 +270,7 @@ def test_a_log_that_is_put_aside_is_not_waited_for(tmp_path: Path) -> None:
     pieces = follow_file(log, once=False)
     assert [next(pieces), next(pieces)] == [b"t;y", b""]
     log.rename(tmp_path / "log.1.csv")
-    with pytest.raises(lk.LodekitError, match="another one took its place"):
+    with pytest.raises(lk.LodekitError, match="it was replaced or removed"):
         list(pieces)
 
 

@@ -75,7 +75,7 @@ def test_a_quote_that_never_closes_is_an_error_and_not_the_rest_of_the_file(monk
     rows = [f"{k},1" for k in range(100_000)]
     rows[50] = '50,"1'
     file = TextFile.open(lambda: BytesIO("\n".join(["t,x", *rows]).encode()))
-    with pytest.raises(DataError, match=r"line \d+: the cells cannot be told apart.*check the quotes"):
+    with pytest.raises(DataError, match=r"line \d+: the cells cannot be separated.*check the quotes"):
         read(file, monkeypatch, 1000)
     seen: list[object] = []
     with pytest.raises(DataError):

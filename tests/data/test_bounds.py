@@ -67,7 +67,7 @@ def test_long_lines_count_as_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_module, "_PIPE_TIMEOUT_SECONDS", 0.05)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(lk.LodekitError, match="nobody writes to it"):
+    with pytest.raises(lk.LodekitError, match="no process writes to it"):
         load_data(tmp_path / "pipe", channels=["x"])
 
 

@@ -40,7 +40,7 @@ from tests.data.table_files import Reader, same
         ("Report of today\n0;1\n1;2\n", "line 2: expected 1 cell, like the first line.*got 2; put # before"),
         ("Report\n0,1\n1,2\n", "line 2: expected 1 cell, like the first line.*got 2; put # before"),
         ('t,x\n0,"1\n5"\n1,2\n', "line 3, column x: expected a number, got '1.n5'"),
-        ('t,x\n0,"1\n1,2\n', "the cells cannot be told apart.*check the quotes"),
+        ('t,x\n0,"1\n1,2\n', "the cells cannot be separated.*check the quotes"),
         ("t,x\n0,\n1,\n", "expected at least one value of x, every cell is missing"),
         ("t,x\n", "expected rows of numbers below the header .t, x., found none"),
         ("t\n0\n1\n", "expected two or more columns.*got lines such as '1'"),

@@ -58,7 +58,7 @@ def test_a_mapping_names_columns_derivatives_and_noise(read: Reader) -> None:
         ("t,x,y", {"x": "0"}, None, "expected a column 1 to 3 for x, got 0"),
         ("t,a [m],a (m)", {"x": "a"}, None, "a .for x. may be any of the columns a .m., a .m.; write its full name"),
         ("t,x,y", {"x": "y", "y": "y"}, None, "column y is mapped to x and to y"),
-        ("t,x,y", {"t": "x"}, "t", "the time is said to be in column t and in column x"),
+        ("t,x,y", {"t": "x"}, "t", "the time is assigned to column t and to column x"),
         ("t,x,y", {}, "w", "expected a column w .for t."),
         ("t,x,y", {"": "x"}, None, "expected a channel and its column"),
         ("t,x,y", {"x": ""}, None, "expected a channel and its column"),

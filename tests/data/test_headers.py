@@ -151,7 +151,7 @@ def test_without_declared_units_the_columns_tell_them(tmp_path: Path) -> None:
 
 def test_units_of_columns_that_contradict_the_equations_are_refused() -> None:
     frame = pl.DataFrame({"t [s]": T, "x [mm]": T, "v [m/s]": np.ones(10)})
-    with pytest.raises(DataError, match=r"the names of the columns say .*the units of equation 1 do not agree"):
+    with pytest.raises(DataError, match=r"the column names give .*the units of equation 1 do not agree"):
         lk.LODEGP(lk.System("x' = v")).fit(frame)
 
 

@@ -119,7 +119,7 @@ def test_a_column_says_which_line_belongs_to_which_record(tmp_path: Path, ending
 def test_times_may_start_anew_in_every_record(tmp_path: Path) -> None:
     rows = [(run, t, t % 5) for run in "ab" for t in range(20)]
     path = write(tmp_path / "log.csv", "run,t,x", rows)
-    with pytest.raises(DataError, match="several records: say which column numbers them, --records COLUMN"):
+    with pytest.raises(DataError, match="several records: specify the column of the record, --records COLUMN"):
         read(path, in_shell=True)
     assert [part.size for part in records_of(read(path, records="run")).values()] == [20, 20]
     # A record may go on in another file, but not at the same times.
@@ -132,8 +132,8 @@ def test_times_may_start_anew_in_every_record(tmp_path: Path) -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no such column": ({"records": "shift"}, r"expected a column shift \(for the record\)"),
-    "a channel": ({"records": "x"}, "column x is said to number the records, and to hold something else"),
-    "the time": ({"records": "t"}, "column t is said to number the records"),
+    "a channel": ({"records": "x"}, "column x is used for the records and for something else"),
+    "the time": ({"records": "t"}, "column t is used for the records"),
 }
 
 
@@ -215,7 +215,7 @@ def test_all_records_together_are_counted_as_one_set_of_numbers() -> None:
     assert pool.difference_noise_std() is None
     empty = with_empty_series(parts[1], ("x", "u"))
     assert (empty.names, empty.size, empty.window) == (("x", "u"), 12, (-50.0, -39.0))
-    with pytest.raises(DataError, match="say which"):
+    with pytest.raises(DataError, match="specify record="):
         _ = pool + parts[0]
     asked: tuple[Callable[[], object], ...] = (
         pool.time_grid,

@@ -110,9 +110,9 @@ def test_known_noise_is_a_number_or_a_column_and_never_both(tmp_path: Path) -> N
     assert x.std.tolist() == TIMES.tolist()
     assert y.std.tolist() == [1] * 5
     for both in (0.5, {"x": 1}):
-        with pytest.raises(DataError, match=r"the noise of x is said to be .*, and to be in column sx; leave out one"):
+        with pytest.raises(DataError, match=r"the noise of x is given as .*, and in column sx; remove one"):
             load_data(path, channels=CHANNELS, noise_std=both, columns={"std(x)": "sx"})
-    with pytest.raises(DataError, match=r"std\(x\) is said to be in column sx and in column y; choose one"):
+    with pytest.raises(DataError, match=r"std\(x\) is assigned to column sx and to column y; choose one"):
         load_data(path, channels=CHANNELS, noise_std={"x": "sx"}, columns={"std(x)": "y"})
     assert load_data(path, channels=CHANNELS, noise_std=0.5).measurements.series[0].std.tolist() == [0.5] * 5
 

@@ -74,7 +74,7 @@ def test_sums_of_numbers_that_cannot_be_squared_are_refused() -> None:
         lk.Observations().add(t, "x", 1e300 * np.sin(t)),
         lk.Observations().add(t, "x", np.sin(t), std=1e-200),
     ):
-        with pytest.raises(lk.LodekitError, match="of a size that floats can square; change their units"):
+        with pytest.raises(lk.LodekitError, match="whose squares are finite floats; change their units"):
             Statistics.of(0.0, 6.0, data)
 
 

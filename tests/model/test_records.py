@@ -84,7 +84,7 @@ def test_questions_about_curves_need_a_record(three: lk.LODEGP) -> None:
         lambda: three.residual([0.0]),
         lambda: three.score(times, values),
     ):
-        with pytest.raises(DataError, match="this fit has 3 records, 0, 1, 2; say which one is meant: record='0'"):
+        with pytest.raises(DataError, match="this fit has 3 records, 0, 1, 2; specify one of them: record='0'"):
             ask()
     with pytest.raises(DataError, match="expected one of the records 0, 1, 2, got 'b'"):
         three.predict([0.0], record="b")
@@ -184,7 +184,7 @@ def test_updates_add_to_a_record_or_make_a_new_one(tmp_path: Path) -> None:
     gp.update(*measure("1", 20), record="second")
     assert gp.records_ == ("0", "second")
     assert gp.parameters_["tau"].std_error < before
-    with pytest.raises(DataError, match="say which one is meant"):
+    with pytest.raises(DataError, match="specify one of them"):
         gp.update(times[12:], values[12:])
     kept = gp.parameters_["tau"].value
     starts = [part.prior.units.start for part in gp.fit_.record_fits]

@@ -45,7 +45,7 @@ def test_new_measurements_are_added(walk: lk.LODEGP, times: list[float], values:
         (TIMES, {"x": PLACES}, "with the same value"),
         ([5.0], {"x": [5.0]}, "for example at t = 5, with the same value"),
         (TIMES + 0.01, {"x": PLACES}, "between t = 0.01 and 5.01, for example at t = 1"),
-        ([0.0, 3.0, 9.0], {"x": [1.0, 1.0, 1.0], "v": [1.0, 1.0, 1.0]}, "another record, whose time starts anew"),
+        ([0.0, 3.0, 9.0], {"x": [1.0, 1.0, 1.0], "v": [1.0, 1.0, 1.0]}, "another record, whose time starts again"),
     ],
     ids=["the same data", "the last value", "in between", "another record"],
 )

@@ -151,7 +151,5 @@ def test_a_system_file_with_a_wrong_unit_is_refused(tmp_path: Path) -> None:
 def test_units_of_columns_are_checked_together_with_declared_ones() -> None:
     system, declared = lk.System("x' = v"), {"t": "s", "x": "m"}
     check_column_units(system, declared, {"v": "m/s"})
-    with pytest.raises(
-        DataError, match="the names of the columns say v in kg, but the units of equation 1 do not agree"
-    ):
+    with pytest.raises(DataError, match="the column names give v in kg, but the units of equation 1 do not agree"):
         check_column_units(system, declared, {"v": "kg"})

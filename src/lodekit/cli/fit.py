@@ -253,7 +253,7 @@ def _write_results(
         print_message(remark)
     aside = None if force else back_up_files(folder, contents, pipeline.RESULT_FILES)
     if aside is not None and not quiet:
-        print_message(f"{folder} held earlier results; they are in {aside} now (--force replaces them)")
+        print_message(f"{folder} had earlier results, which are now in {aside} (--force replaces them)")
     return pipeline.write_results(fit_run, contents, folder)
 
 

@@ -75,7 +75,7 @@ def init(
     if mapping and data is None:
         raise LodekitError("--map goes with a data file; expected --data")
     if out is not None and os.path.exists(out) and not force:
-        raise LodekitError(f"{out} is there already; expected a new name, or --force")
+        raise LodekitError(f"{out} already exists; expected a new name, or --force")
     known = parse_parameter_options(equations, param, positive)
     names, channels = list(known), parse_names(channel) or None
     above = {name: "positive = true" for name, own in known.items() if own.positive}
@@ -119,9 +119,9 @@ def _propose_from_data(
     if not yes and is_terminal():
         guesses = [_ask_role(guess) for guess in guesses]
     if system is None and not any(guess.input_kind for guess in guesses):
-        print_message("no input is known, so no equations are guessed: write them into the file")
+        print_message("there is no known input, so no equations are proposed: write them into the file")
     elif system is None:
-        print_message("its equations are a guess to begin with: one time constant for each; write your own")
+        print_message("its equations are a first guess, with one time constant for each output; write your own")
     texts: dict[str, Any] = {"mapping": where, "title": title, "parameter_definitions": parameter_definitions}
     return propose_system_file(look, guesses, equations.strip(), parameters, channels, **texts)
 

@@ -92,7 +92,7 @@ def studio(
     if find_spec("streamlit") is None:
         raise LodekitError("the studio needs Streamlit, which is not installed; try: pip install 'lodekit[studio]'")
     if data is not None and not os.path.isfile(data):
-        raise LodekitError(f"expected a data file, {data} is none")
+        raise LodekitError(f"expected a data file, {data} is not a file")
     # An address that listens to everybody is none that a browser can open.
     host = address if address.strip("0.:") else "localhost"
     typer.echo(f"lodekit studio: http://{host}:{port}{f', with {data.name}' if data else ''}; Ctrl-C stops it")

@@ -176,7 +176,7 @@ def simulate(
     if inputs is not None:
         if noise or values or lengthscale is not None or param:
             options = "--noise, --set, --lengthscale, --param"
-            raise LodekitError(f"a fitted model has learned its values; expected no {options}")
+            raise LodekitError(f"a fitted model has estimated values; expected no {options}")
         write_output(to_csv(_simulate_response(source, inputs, state, record, start, stop, count)), out)
         return
     if os.path.isdir(source) or Path(source).suffix == ".lodekit":  # equations may be longer than any name of a file
@@ -229,7 +229,7 @@ def _simulate_response(
 
     gp = read_model(model)
     if state in ("begin", "end") and record is None and len(gp.records_) > 1:
-        raise LodekitError(f"expected --record, one of {', '.join(gp.records_)}: each of them has a state of its own")
+        raise LodekitError(f"expected --record, one of {', '.join(gp.records_)}: each of them has its own state")
     if "=" not in state and state not in ("rest", "begin", "end"):
         raise LodekitError(f"expected --start rest, begin or end, or values such as --start y=20, got {state!r}")
     start: str | dict[str, float] = parse_numbers([state], "--start") if "=" in state else state

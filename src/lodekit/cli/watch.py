@@ -54,10 +54,10 @@ def watch(
 
     gp = read_model(model)
     if resume is not None and (fresh or record is not None):
-        raise LodekitError("--resume goes on from the state that was saved; expected no --fresh and no --record")
+        raise LodekitError("--resume continues from the saved state; expected no --fresh and no --record")
     if len(gp.records_) > 1 and record is None and resume is None and not fresh:
         names = ", ".join(gp.records_)
-        raise LodekitError(f"expected --record, one of {names}, for where it goes on; or --fresh for a new record")
+        raise LodekitError(f"expected --record, one of {names}, to continue; or --fresh for a new record")
     stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
     horizon = None if ahead is None else parse_time_horizon(ahead, gp.fit_.clock.unit)
     columns = parse_mapping(mapping or []) or None

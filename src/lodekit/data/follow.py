@@ -51,9 +51,9 @@ def follow_file(path: Path, *, once: bool) -> Iterator[bytes]:
             if once:
                 return
             if os.fstat(file.fileno()).st_size < file.tell():
-                raise DataError("expected a file that grows, it was cut short while it was read; start again")
+                raise DataError("expected a file that grows, but it was truncated while it was read; start again")
             if not _is_same_file(path, file):
-                raise DataError("expected a file that grows, another one took its place, or none; start again")
+                raise DataError("expected a file that grows, but it was replaced or removed; start again")
             time.sleep(0.2)
 
 

@@ -53,7 +53,7 @@ class InputSignal:
                 f"expected one value for each time of an input, got shapes {values.shape} and {times.shape}"
             )
         if not np.isfinite(times).all():
-            raise DataError("expected finite times of an input, got NaN or infinity; leave those samples out")
+            raise DataError("expected finite times of an input, got NaN or infinity; remove those samples")
         if np.isinf(values).any():
             raise DataError(f"expected finite values of an input, got infinity at t = {times[np.isinf(values)][0]:g}")
         wrong = np.flatnonzero(np.diff(times) <= 0)
@@ -63,7 +63,7 @@ class InputSignal:
             raise DataError(f"expected ascending times of an input, each once, got t = {after:g} {fault}")
         known = ~np.isnan(values)
         if not known.any():
-            raise DataError("expected an input with one known value at least, got none")
+            raise DataError("expected an input with at least one known value, got none")
         times, values = times[known], values[known]
         for array in (times, values):
             array.flags.writeable = False

@@ -117,14 +117,14 @@ def find_input_samples(series: Sequence[TimeSeries], name: str, hold_type: str) 
             continue
         if hold_type != "hold":
             raise DataError(
-                f"{item.observable} says what the input {name} was on average, and not how it changed; expected "
+                f"{item.observable} contains means of the input {name}, not how it changed; expected "
                 f'inputs={{"{name}": "hold"}}, or samples of {name}'
             )
         closest = float(np.min(np.diff(np.unique(item.times)), initial=np.inf))
         if closest < 0.9 * window:  # clocks are not exact
             raise DataError(
-                f"{item.observable} was logged every {closest:g}, so its intervals overlap, and what the input {name} "
-                f"was held at cannot be told; expected intervals that follow each other, or samples of {name}"
+                f"{item.observable} was logged every {closest:g}, so its intervals overlap, and the held values of "
+                f"the input {name} are not determined; expected adjacent intervals, or samples of {name}"
             )
         times, values = item.times - float(window), item.values / (float(window) if is_total else 1.0)
         return item.observable, replace(item, observable=name, times=times, values=values)
@@ -284,7 +284,7 @@ def parse_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any =
     """
     if isinstance(t, Observations):
         if Y is not None or noise_std is not None:
-            raise DataError("expected Observations alone: they hold values and noise themselves")
+            raise DataError("expected Observations alone: they already contain values and noise")
         found = t
     else:
         times = _parse_vector("t", t)

@@ -121,8 +121,8 @@ class Measurements:
         if (sums := self.sufficient_statistics) is not None:
             if self.stored_rows is None:
                 raise DataError(
-                    "the data are too many to be kept, and sums over them do not hold what an input does: known inputs "
-                    "need rows that can be read again; give a CSV or Parquet file, or fewer rows, such as every "
+                    "there are too many data to keep in memory, and sums over them do not contain the inputs: known "
+                    "inputs need rows that can be read again; give a CSV or Parquet file, or fewer rows, such as every "
                     "k-th one"
                 )
             present = {name: kind for name, kind in new.items() if name in sums.observables}
@@ -343,9 +343,9 @@ def check_no_overlap(old: Measurements, new: Measurements) -> None:
             shown = f"t = {min(again)[0]:g}, with the same value" if again else f"t = {before.times[among][0]:g}"
             raise DataError(
                 f"expected new measurements: {item.observable} was measured before between t = {first:g} and {last:g}, "
-                f"for example at {shown}. Leave out what the fit has seen already; where these are values of the same "
-                "record in between, call fit with all measurements; another record, whose time starts anew, is added "
-                "under a name of its own: record=NAME"
+                f"for example at {shown}. Omit measurements of the fit; if these are further values of the same "
+                "record in between, call fit with all measurements; another record, whose time starts again, is added "
+                "under its own name: record=NAME"
             )
 
 
@@ -433,7 +433,7 @@ class RecordSet(Measurements):
         return RecordSet.from_records(records)
 
     def __add__(self, other: Measurements) -> Measurements:
-        raise DataError("expected the record to which measurements are added, got several; say which: record=")
+        raise DataError("expected the record to which measurements are added, got several; specify record=")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -463,7 +463,7 @@ class RecordSet(Measurements):
 
     def _raise_several_records(self, *_: object, **__: object) -> NoReturn:
         """Raise: every record has its own time axis."""
-        raise DataError("expected a question about the measurements of one record, got several records")
+        raise DataError("expected the measurements of one record, got several records")
 
     plotted_series = statistics = property(_raise_several_records)
     time_grid = decimated_series = _raise_several_records
@@ -547,7 +547,7 @@ def find_record_index(names: Sequence[str], record: object) -> int:
     listed = _format_record_names(names)
     if record is None:
         if len(names) > 1:
-            raise DataError(f"this fit has {len(names)} records, {listed}; say which one is meant: record={names[0]!r}")
+            raise DataError(f"this fit has {len(names)} records, {listed}; specify one of them: record={names[0]!r}")
         return 0
     text = record if isinstance(record, str) else str(record)
     if text in names:
@@ -659,7 +659,7 @@ class Scaling:
         found = cls(start, stop - start or 1.0, own) if time is None else replace(time, scales=own)
         sizes = np.append(own, found.time_scale)
         if not ((sizes > 1e-100) & (sizes < 1e100)).all():
-            raise DataError("expected times and values of a size that floats can square; change their units")
+            raise DataError("expected times and values whose squares are finite floats; change their units")
         return found
 
     def unscaled(self, count: int) -> Scaling:

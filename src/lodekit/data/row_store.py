@@ -166,7 +166,7 @@ class RowStore:
                 if (steps < 0).any():
                     late = rows[int(np.argmax(steps < 0)), 0]
                     raise DataError(
-                        f"rows on disk are gone through in the order of time, and t = {late:g} comes after a later "
+                        f"rows on disk must be in the order of time, but t = {late:g} comes after a later "
                         "one; sort the rows by time, and name files in the order of their times"
                     )
                 min_step = np.min(steps, where=(steps > 0) & np.isfinite(steps), initial=min_step)
@@ -197,7 +197,7 @@ class RowStore:
             rows = np.zeros(0)
         if len(rows) < count * self._width:
             raise DataError(
-                "the rows of this fit were on disk as long as it was there, and are gone; call fit again with the file"
+                "the rows of this fit were in a temporary file, which no longer exists; call fit again with the file"
             )
         return rows.reshape(count, self._width)
 
@@ -237,7 +237,7 @@ def _append_rows(rows: Array, file: IO[bytes]) -> int:
     except OSError as problem:
         raise DataError(
             f"rows that are too many for memory are kept in a temporary file, {file.name}, which cannot be written: "
-            f"{problem}; set the environment variable TMPDIR to a folder with more room"
+            f"{problem}; set the environment variable TMPDIR to a folder with more free space"
         ) from None
     return len(rows)
 
@@ -340,7 +340,7 @@ class _InputSampleCollector:
         self.last = float(times[-1]), float(values[-1])
         if self.n_kept > 20_000_000:  # of 16 bytes each
             raise DataError(
-                f"the input {self.name} changes in more than 20000000 rows, and what it does is kept in memory; take "
+                f"the input {self.name} changes in more than 20000000 rows, and its changes are kept in memory; use "
                 "every k-th row, or a piece of the record"
             )
 

@@ -169,13 +169,13 @@ def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions
     mapping = {f"std({name})": column for name, column in noise.std_columns.items()}
     for key, column in columns.items():
         if mapping.setdefault(key, column) != column:
-            raise DataError(f"{key} is said to be in column {mapping[key]} and in column {column}; choose one")
+            raise DataError(f"{key} is assigned to column {mapping[key]} and to column {column}; choose one")
     # What is no observable is said so before its column is missed elsewhere.
     request.check_names([key for key in columns if key != "t" and not str(key).startswith("std(")])
     time = request.time
     if any(isinstance(table, UniformlySampledTable) for table in tables.values()):
         if time is not None or "t" in mapping:
-            raise DataError("the time is said to be in a column and to be told by the number of the row; choose one")
+            raise DataError("the time is given both by a column and by a sampling interval; choose one")
         time = UniformlySampledTable.time
     names = {where: table.names for where, table in tables.items()}
     by_number = all(table.allows_column_numbers for table in tables.values())
@@ -187,8 +187,8 @@ def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions
     for name, column in (item for columns in found for item in columns.noise.items()):
         if (number := noise.known_std(name)) is not None:
             raise DataError(
-                f"the noise of {name} is said to be {number:g} (noise_std, or [noise] in the system file), and to be "
-                f"in column {column}; leave out one of them"
+                f"the noise of {name} is given as {number:g} (noise_std, or [noise] in the system file), and in "
+                f"column {column}; remove one of them"
             )
     return found
 
@@ -237,7 +237,7 @@ def check_time_order(
     notes = []
     for plan, order in zip(schemas, orders, strict=True):
         mapping = syntax.column_mapping({"t": "COLUMN"})
-        remedy = f"say which column is the time, {mapping}, or {syntax.time_step} where there is none"
+        remedy = f"specify the time column, {mapping}, or {syntax.time_step} if there is none"
         with prefix_errors(plan.table_name):
             notes.append(order.check(plan.columns.time, remedy, syntax.record_column))
     filled = [(order, plan) for order, plan in zip(orders, schemas, strict=True) if order.count]
@@ -247,8 +247,8 @@ def check_time_order(
             if low < high:
                 raise DataError(
                     f"{second}: expected files one after the other in time, and {name} is measured in {first} at the "
-                    f"same time. Only pieces of one record are read together ({syntax.file_group}); records of their "
-                    f"own are listed one by one, or told apart by a column, {syntax.record_column}"
+                    f"same time. Only pieces of one record are read together ({syntax.file_group}); separate "
+                    f"records are listed one by one, or distinguished by a column, {syntax.record_column}"
                 )
     return notes
 
@@ -458,7 +458,7 @@ def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSou
         # Texts beside values are times where they are dates.
         if not is_path or all(isinstance(item, str) and is_date(item) for item in items):
             return None
-        raise DataError("expected files or a DataFrame alone: they hold times and values themselves")
+        raise DataError("expected files or a DataFrame alone: they already contain times and values")
     own = None if is_path else _to_dataframe(source, options.channels)
     if not is_path and own is None and not is_dask_dataframe(source):
         return None
@@ -503,7 +503,7 @@ def _with_uniform_times(tables: dict[str, TableSource], dt: Any, advice: Argumen
     if isinstance(dt, bool) or not isinstance(dt, int | float | np.number) or not 0 < float(dt) < np.inf:
         raise DataError(f"expected {option} as a positive number, the time between two rows, got {dt!r}")
     if len(tables) > 1:
-        raise DataError(f"expected one table with {option}, got {len(tables)}: where does the second begin?")
+        raise DataError(f"expected one table with {option}, got {len(tables)}: other start times are unknown")
     for where, table in tables.items():
         if isinstance(table, DataFrameTable) and table.is_distributed:
             raise DataError(f"expected a column of times in a Dask DataFrame; {option} is for tables in memory")
@@ -625,7 +625,7 @@ def _load_values(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> L
     """Return measurements that come as values, not as tables."""
     for kind, what in ((LoadedData, "a Source"), (Statistics, "Statistics")):
         if isinstance(source, kind) and (Y is not None or noise_std is not None):
-            raise DataError(f"expected {what} alone: values and noise are in there")
+            raise DataError(f"expected {what} alone, which already contains values and noise")
     if isinstance(source, LoadedData):
         request.check_names(source.measurements.names)
         return source

@@ -361,7 +361,7 @@ def _group_statistics(start: float, stop: float, group: Sequence[TimeSeries], de
         squares = [float(np.einsum("i,i", *pair)) for pair in zip(weighted, centred, strict=True)]
     if not np.isfinite([np.sum(weights), *squares]).all():
         names = ", ".join(item.observable for item in group)
-        raise DataError(f"expected values of {names}, and noise, of a size that floats can square; change their units")
+        raise DataError(f"expected values of {names}, and noise, whose squares are finite floats; change their units")
     where = _bin_index(times, start, stop)
     counts, moments_of_time = np.bincount(where, minlength=_N_BINS), np.bincount(where, times, minlength=_N_BINS)
     sums = cosine_transform(chebyshev_angles(times, start, stop), [weights, *weighted], 2 * degree)

@@ -55,7 +55,7 @@ class TimeReference:
             if not self.unit:
                 raise DataError(
                     "expected times as numbers, like those of the fit, got lengths of time: the unit of the former is "
-                    "not known; label(units={'t': 's'}) tells it"
+                    "not known; set it with label(units={'t': 's'})"
                 )
             return self.conversion_from_seconds.convert(times.seconds)
         if self.origin is None:

@@ -99,9 +99,7 @@ class MultiRecordEngine(BaseEngine):
 
     def posterior(self, hyper: Hyperparameters) -> NoReturn:
         """Raise: every record has its own curves."""
-        raise LodekitError(
-            "expected a question about one record: this posterior is that of several; say which, record="
-        )
+        raise LodekitError("expected one record: this posterior is that of several; specify record=")
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return mean squares over all records: of the data of each observable, (o,), and of the mode basis, (r,)."""

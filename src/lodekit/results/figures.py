@@ -610,7 +610,7 @@ def _parse_response(
         inputs = [input]
     space = state_space(fit, inputs)
     if not space.exact.channels:
-        raise LodekitError("expected an input to which channels respond, got none; say which channels are inputs")
+        raise LodekitError("expected an input to which channels respond, got none; specify the input channels")
     entry = space.exact.channels[0] if input is None else input
     if output is None:
         measured = [name for name in space.outputs if name in fit.measurements.names]

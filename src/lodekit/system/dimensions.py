@@ -305,7 +305,7 @@ def check_units(system: System, units: Mapping[str, str]) -> None:
             rest = [i for i in kept if i != k]
             kept = kept if _are_consistent([lines[i] for i in rest]) else rest
         listed = "; ".join(texts[i] for i in kept)
-        raise EquationError(f"no units of the rest make these terms agree: {listed}; check their units")
+        raise EquationError(f"no units of the other quantities make these terms agree: {listed}; check their units")
 
 
 def derive_units(system: System, units: Mapping[str, str]) -> dict[str, str]:
@@ -381,7 +381,7 @@ def check_column_units(system: System, declared: Mapping[str, str], from_columns
         check_units(system, {**known, **declared})
     except EquationError as problem:
         shown = ", ".join(f"{name} in {unit}" for name, unit in known.items())
-        raise DataError(f"the names of the columns say {shown}, but {problem}") from None
+        raise DataError(f"the column names give {shown}, but {problem}") from None
 
 
 def _substitute_units(powers: UnitPowers, known: Mapping[str, UnitPowers]) -> UnitPowers:

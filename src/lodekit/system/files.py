@@ -253,7 +253,7 @@ def _parse_disturbances(place: Path, entry: Any, channels: Sequence[str]) -> dic
     for name, kind in entry.items():
         if name not in channels:
             raise SystemFileError(
-                f"{place}: [disturbances] names {name}, which stands in no equation; expected it where it acts, "
+                f"{place}: [disturbances] names {name}, which appears in no equation; expected it where it acts, "
                 f"such as on a right-hand side: ... + {name}"
             )
         # Which kinds there are is known further down, where the covariances are.

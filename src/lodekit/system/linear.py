@@ -178,7 +178,7 @@ class LinearFormBuilder:
         value = form.affine_term.as_scalar()
         if value is None:
             raise EquationError(
-                "a function of time stands in a denominator; write exp(-...) for 1/exp(...). Known functions of time "
+                "a function of time is in a denominator; write exp(-...) for 1/exp(...). Known functions of time "
                 "are polynomials, exp, sin, cos of linear arguments, and their products",
                 node.place,
             )

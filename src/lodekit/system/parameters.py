@@ -473,7 +473,7 @@ def _check_derivative_names(equations: Sequence[grammar.Equation], channels: Seq
         return
     derivative = base + "'" * order
     raise EquationError(
-        f"{name} is a name of its own, and nothing ties it to {base}; write {derivative} for the derivative, or add "
+        f"{name} is a separate channel without a relation to {base}; write {derivative} for the derivative, or add "
         f"the equation {name} = {derivative}"
     )
 

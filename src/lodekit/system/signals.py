@@ -324,7 +324,7 @@ def evaluate_time_call(call: Call, slope: Scalar, offset: Scalar) -> Exponential
         return cosine if call.function == "cos" else sine
     if offset.involves_parameters():
         raise EquationError(
-            "a parameter stands in a phase; write A*sin(w*t) + B*cos(w*t) with two parameters A and B instead",
+            "a parameter occurs in a phase; write A*sin(w*t) + B*cos(w*t) with two parameters A and B instead",
             call.place,
         )
     parts = [evaluate_constant_call(Call(call.place, name, call.arguments), offset) for name in ("cos", "sin")]

@@ -347,7 +347,7 @@ class System:
             if basis is None:
                 raise
             raise EquationError(
-                f"the chosen basis is none at these values: {problem}\nTry system.with_basis(None).substitute(...)"
+                f"the chosen basis is invalid at these values: {problem}\nTry system.with_basis(None).substitute(...)"
             ) from None
 
     def given(self, inputs: Mapping[str, str] | Iterable[str], *, are_all: bool = True) -> System:

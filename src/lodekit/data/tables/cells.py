@@ -81,7 +81,7 @@ class NumberFormat:
             places = point.example_rows[""], comma.example_rows[""]
             raise DataError(
                 f"some numbers have a decimal point ({places[0]}), others a decimal comma ({places[1]}); write all of "
-                "them in one way"
+                "them in the same way"
             )
         for name, kind in other.column_types.items():
             if self.column_types.get(name, kind) != kind:
@@ -129,7 +129,7 @@ def parse_number_columns(
             record = int(np.argmax(infinite))
             raise DataError(
                 f"{locations.format_row(record)}, column {name}: expected a finite number, got "
-                f"{texts[name][record]!r}; leave the cell empty where the value is missing"
+                f"{texts[name][record]!r}; leave the cell empty if the value is missing"
             )
         if np.isfinite(numbers).any():
             first_cell = texts[name][int(np.argmin(texts[name].is_missing))]
@@ -206,7 +206,7 @@ def _invalid_cell_error(
     elif record == 0 and places.kind == "line":
         remedy = "put # before lines with units or remarks"
     else:
-        remedy = "leave the cell empty where the value is missing"
+        remedy = "leave the cell empty if the value is missing"
     return DataError(f"{places.format_row(record)}, column {name}: expected a number, got {cell[:60]!r}; {remedy}")
 
 

@@ -109,7 +109,7 @@ class ColumnMapping:
         """
         found = _locate_column(names, "the record", record.strip(), allow_numbers)
         if found in self.numeric:
-            raise DataError(f"column {found} is said to number the records, and to hold something else; choose one")
+            raise DataError(f"column {found} is used for the records and for something else; choose one")
         return replace(self, record=found)
 
 
@@ -264,7 +264,7 @@ def _requested_columns(
     """Return the columns that the user has named."""
     asked = {str(key).strip(): str(column).strip() for key, column in mapping.items()}
     if time is not None and asked.setdefault("t", str(time).strip()) != str(time).strip():
-        raise DataError(f"the time is said to be in column {time} and in column {asked['t']}; choose one")
+        raise DataError(f"the time is assigned to column {time} and to column {asked['t']}; choose one")
     found: dict[str, str] = {}
     for key, wanted in asked.items():
         if not key or not wanted:
@@ -322,7 +322,7 @@ def _find_time_column(
     for name, column in wanted.items():
         if is_time_name(column):
             raise DataError(
-                f"column {column} is said to hold {name}, and no other is called like a time (columns are counted from "
+                f"column {column} is assigned to {name}, and no other looks like a time (columns are counted from "
                 f"one). Expected another column for {name}, of {format_column_list(names)}, or one for the time, "
                 f"{advice.column_mapping({'t': 'COLUMN'})}"
             )
@@ -335,7 +335,7 @@ def _find_time_column(
         )
     raise DataError(
         f"expected a column t or time, got the columns {format_column_list(names)}; try "
-        f"{advice.column_mapping({'t': 'COLUMN'})}, or where there is none, and the time between two rows is always "
+        f"{advice.column_mapping({'t': 'COLUMN'})}, or if there is none, and the time between two rows is always "
         f"the same, {advice.time_step}"
     )
 

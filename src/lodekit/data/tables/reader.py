@@ -100,8 +100,8 @@ class TimeOrder:
         if back > 0.1 * (self.high - self.low):
             raise DataError(
                 f"expected times in column {column}, nearly in order, got numbers that go up and down ({self.low:g} to "
-                f"{self.high:g}, and back by {back:g}). Where it is the time, sort the rows by it; where it starts "
-                f"anew, these are several records: say which column numbers them, {records}, or give a file for each. "
+                f"{self.high:g}, and back by {back:g}). If it is the time, sort the rows by it; if it starts "
+                f"again, these are several records: specify the column of the record, {records}, or a file for each. "
                 f"Otherwise {remedy}{hint and f'. Or {hint}'}"
             )
         return [*([f"times in column {column} go back by up to {back:g}"] if back else []), *([hint] if hint else [])]
@@ -319,7 +319,7 @@ class UniformlySampledTable:
         """Return the number of records; more than the limit are refused."""
         found = self.table.count_rows(limit)
         if found > limit:
-            raise DataError("expected a column of times: a table that is read in pieces has no numbers of rows")
+            raise DataError("expected a column of times: a table that is read in pieces has no row numbers")
         return found
 
     def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:

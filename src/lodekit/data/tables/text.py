@@ -85,7 +85,7 @@ def read_pipe(place: Path) -> bytes:
         # Nothing at all is read where there is no writer, None where there is one that has not written yet.
         while (piece := pipe.read(1 << 20)) == b"":
             if time.monotonic() > end:
-                raise DataError("expected data from the pipe, nobody writes to it; start the writer, or save a file")
+                raise DataError("expected data from the pipe, no process writes to it; start one, or save a file")
             time.sleep(0.02)
         content += piece or b""
         os.set_blocking(handle, True)
@@ -332,7 +332,7 @@ def split_cells(
         if ended and at_open_end is not None:
             at_open_end()
             return
-        raise DataError(f"line {number}: the cells cannot be told apart, {problem}; check the quotes") from None
+        raise DataError(f"line {number}: the cells cannot be separated, {problem}; check the quotes") from None
 
 
 def _sample_lines(head: bytes) -> list[tuple[int, str]]:

@@ -623,7 +623,7 @@ def start_stream(
     (True, True)
     """
     if resume is not None and (fresh or record is not None):
-        raise LodekitError("a stream that is resumed goes on from its own state; expected no fresh= and no record=")
+        raise LodekitError("a resumed stream continues from its own state; expected no fresh= and no record=")
     given = {name: value for name, value in (("false_alarms", false_alarms), ("shift", shift)) if value is not None}
     alarms = {"false_alarms": 1e-4, "shift": 1.0, **given}
     check_alarm_options(**alarms)
