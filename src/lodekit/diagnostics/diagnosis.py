@@ -81,19 +81,19 @@ _MAX_NOISE_RATIO = 10.0
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is to be known about a fit before it is believed.
+    """Results of the checks of a fit: convergence, identifiability and residuals.
 
-    failures: Why the search has failed, in sentences; empty where it has not.
-    identifiability: What is known about parameters beside the curvature; None where profile likelihoods are still to be
-        computed (`assess_parameters`).
-    identifiable_combinations: What is determined of parameters that exact algebra shows to be undetermined, such as
-        ``k/m``.
+    failures: Why the search has failed, in sentences; empty if it has not.
+    identifiability: Identifiability of parameters by name; None if profile likelihoods have not been computed yet
+        (`assess_parameters`).
+    identifiable_combinations: Identifiable combinations, such as ``k/m``, of parameters that exact algebra proves to be
+        unidentifiable.
     sign_symmetries: Parameters whose signs can change together.
-    checks: What the residuals of each observable say.
-    log_evidence_gain: By how much the log evidence exceeds that of smooth curves that obey no equation, over the
-        measurements that were compared; NaN where they were not.
-    widening: By which factor the standard error of a parameter is larger than the curvature says, because residuals
-        are correlated; empty where nothing was widened.
+    checks: Residual tests of each observable.
+    log_evidence_gain: By how much the log evidence exceeds that of smooth curves without equations, for the compared
+        measurements; NaN without comparison.
+    widening: Factors by which the standard errors of parameters are widened, because residuals are correlated; may be
+        empty.
     alternatives: Other values of the parameters that fit about as well.
     """
 
@@ -113,16 +113,16 @@ class Diagnosis:
 
     @property
     def needs_more_data(self) -> bool:
-        """Whether parameters are left open that the equations do not leave open: other data could tell them."""
+        """Whether other data could identify parameters that are not identified."""
         # No other record helps against structural reasons, nor tells apart what makes no difference.
         open_ = (each for each in (self.identifiability or {}).values() if not each.identified)
         return any(each.reason not in ("structure", "size", "twin") for each in open_)
 
     @property
     def explained_variance(self) -> dict[str, float]:
-        """The share of the variance of each observable that the curves explain; none for what does not change.
+        """The share of the variance of each observable that the curves explain; without constant observables.
 
-        Of several records that which is explained least counts.
+        Of several records, the one with the smallest share is used.
         """
         found: dict[str, float] = {}
         for check in self.checks:
@@ -133,11 +133,11 @@ class Diagnosis:
 
     @property
     def notes(self) -> list[str]:
-        """What is worth knowing and no reason to worry."""
+        """Remarks that are no warnings."""
         return [describe_sign_symmetry(names) for names in self.sign_symmetries]
 
     def for_record(self, name: str) -> Diagnosis:
-        """Return the same with the residuals of one record alone."""
+        """Return the diagnosis with the residuals of one record only."""
         own = (replace(check, record="") for check in self.checks if check.record == name)
         return replace(self, checks=tuple(own))
 

@@ -101,7 +101,7 @@ def _leibniz(first: Array, second: Array) -> Array:
 
 @dataclass(frozen=True)
 class EquationEvaluator:
-    """Equations as the user wrote them, ready to be evaluated on curves.
+    """Equations as the user wrote them, for evaluation on curves.
 
     equations: As parsed, in the order of the system.
     channels: With delayed ones, such as ``delay(u, T)``, where these occur.
@@ -114,7 +114,7 @@ class EquationEvaluator:
 
     @property
     def order(self) -> int:
-        """The largest number of derivatives that one expression can ask for."""
+        """The largest number of derivatives that an expression may need."""
         sides = (side for equation in self.equations for side in equation.sides)
         return max(map(self._max_derivative_order, sides), default=0)
 
@@ -132,7 +132,7 @@ class EquationEvaluator:
         return values, sizes
 
     def _max_derivative_order(self, node: Expression) -> int:
-        """Return how many derivatives an expression asks of the channels in it, at most."""
+        """Return how many derivatives of its channels an expression needs at most."""
         return self._derivative_order(node) + max(map(self._max_derivative_order, children(node)), default=0)
 
     def _derivative_order(self, node: Expression) -> int:
@@ -324,12 +324,12 @@ def split_time_axis(times: Array, length: float, breaks: Sequence[float] | Array
 
 @dataclass(frozen=True)
 class CurveResiduals:
-    """What curves leave of the equations, relative to the largest sum of the sizes of the terms of each equation.
+    """Equation residuals of curves, relative to the largest sum of the sizes of the terms of each equation.
 
-    times: Where the equations were looked at; (n,).
+    times: Times at which the equations were evaluated; (n,).
     residuals: The largest relative residual of all curves, at each time, in each equation; (n, e).
-    errors: How far two ways to differentiate lie apart: by so much the residual can be wrong; (n, e).
-    length: Of the pieces on which derivatives were taken.
+    errors: Difference of two numerical derivatives, which bounds the error of the residual; (n, e).
+    length: Length of the pieces on which derivatives were computed.
     """
 
     times: Array
@@ -344,7 +344,7 @@ class CurveResiduals:
 
     @property
     def max_errors(self) -> Array:
-        """By how much each of `equations` can be wrong, shape (e,)."""
+        """The largest error of the residuals of each equation, shape (e,)."""
         return np.asarray(np.max(self.errors, axis=0, initial=0.0))
 
     @property
@@ -354,12 +354,12 @@ class CurveResiduals:
 
     @property
     def uncertainty(self) -> float:
-        """By how much `residual` can be wrong."""
+        """The error of `residual`."""
         return float(np.max(self.errors, initial=0.0))
 
 
 def concatenate_residuals(parts: Sequence[CurveResiduals]) -> CurveResiduals:
-    """Return what several curves leave of the same equations, each at times of its own, as one."""
+    """Return the residuals of several curves, each at its own times, as one."""
     times = np.concatenate([part.times for part in parts])
     residuals = np.concatenate([part.residuals for part in parts])
     errors = np.concatenate([part.errors for part in parts])
@@ -369,10 +369,10 @@ def concatenate_residuals(parts: Sequence[CurveResiduals]) -> CurveResiduals:
 def compute_curve_residuals(
     evaluator: EquationEvaluator, curve: Callable[[Array], Array], times: Array, max_length: float, breaks: Array
 ) -> CurveResiduals:
-    """Return what a curve leaves of the equations at some times.
+    """Return the equation residuals of a curve at some times.
 
-    Pieces become shorter until the two ways to differentiate agree best; which length that is, their difference alone
-    decides, never the residual.
+    Pieces become shorter until the two derivatives agree best; only their difference determines the length, never the
+    residual.
 
     Shapes: times (n,).
     """
@@ -424,7 +424,7 @@ def compute_sample_residuals(
     lengths: Sequence[float],
     breaks: Array,
 ) -> CurveResiduals:
-    """Return what drawn functions leave of the equations; one call gives all values, as another would draw others.
+    """Return the equation residuals of drawn functions; one call gives all values, because another would draw others.
 
     Shapes: times (n,).
     """
@@ -439,7 +439,7 @@ def compute_sample_residuals(
 def compute_derivative_residuals(
     evaluators: Sequence[EquationEvaluator], times: Array, curves: Array
 ) -> CurveResiduals:
-    """Return what functions leave of the equations whose derivatives are known, and are not made from their values.
+    """Return the equation residuals of functions whose derivatives are known, not computed from their values.
 
     Shapes: times (n,), curves (order + 1, s, n, channels).
     """
@@ -465,7 +465,7 @@ def _halve_pieces(times: Array, max_length: float, breaks: Array) -> Iterator[tu
 def _compute_piece_residuals(
     evaluators: Sequence[EquationEvaluator], pieces: ChebyshevPieces, values: Array, length: float
 ) -> CurveResiduals:
-    """Return what is left over of the equations of each curve on pieces, from its values at their nodes.
+    """Return the equation residuals of each curve on pieces, from its values at their nodes.
 
     Values have shape (s, nodes, channels); there are s sets of equations.
     """

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 class Mode:
     """One factor of the autonomous part: its roots are exponents that no input can influence.
 
-    polynomial: The factor; irreducible over Q(parameters), or square-free where square roots occur.
+    polynomial: The factor; irreducible over Q(parameters), or square-free if square roots occur.
     multiplicity: How often it divides its invariant factor; exact (with parameters: generically).
-    observable: The combination of channels in which the mode can be seen alone.
+    observable: A combination of channels that contains this mode alone.
     column: Which mode column of the parametrization it belongs to, counted from zero.
-    variable: What d is called.
+    variable: Name of the operator d.
 
     Examples
     --------
@@ -62,12 +62,12 @@ class Mode:
 
     @property
     def depends_on_parameters(self) -> bool:
-        """Whether parameters stand inside the roots."""
+        """Whether the roots depend on parameters."""
         return any(self.ring.involves_parameters(value) for value in self.polynomial)
 
     @cached_property
     def roots(self) -> tuple[complex, ...] | tuple[sympy.Expr, ...]:
-        """The exponents, each once: floats, or expressions where parameters stand inside.
+        """The exponents, each once: floats, or expressions if they depend on parameters.
 
         With parameters and a degree above two there is no useful closed form; use `roots_at`.
         """
@@ -154,7 +154,7 @@ def symbolic_covariance(
     import sympy
 
     def symbol(name: str) -> sympy.Symbol:
-        """Return a plain symbol, so that ``subs`` finds it by name, with a name that no parameter has."""
+        """Return a plain symbol, which ``subs`` finds by name, with a name that is not a parameter."""
         while name in parametrization.operator.ring.parameters:
             name += "_"
         return sympy.Symbol(name)
@@ -261,7 +261,7 @@ def _mode_covariances(parametrization: Parametrization, symbol: _SymbolFactory) 
 def _companion_covariance(
     symbol: _SymbolFactory, ring: ScalarRing, factor: Polynomial, multiplicity: int
 ) -> sympy.Expr:
-    """Return the covariance of a mode with parameters inside its roots: p and p'/omega are independent at the start."""
+    """Return the covariance of a mode whose roots depend on parameters: p and p'/omega are independent at the start."""
     import sympy
 
     degree = len(factor) - 1

@@ -1,4 +1,4 @@
-"""Dimensional homogeneity: under ``t -> T t``, ``f -> s f`` all terms of an equation scale alike.
+"""Dimensional homogeneity: under ``t -> T t``, ``f -> s f`` all terms of an equation scale in the same way.
 
 For the logarithms of the scales of time, channels and parameters this is a linear system over the rationals, with one
 line for each pair of terms of an equation. The free unknowns are the base quantities; all other quantities are products
@@ -48,7 +48,7 @@ class Monomial:
 
     @property
     def has_dimension(self) -> bool:
-        """Whether something other than its number tells its dimension: a channel or a parameter."""
+        """Whether it contains a channel or a parameter, which determine its dimension."""
         return bool(self.channel) or any(name != "t" for name in self.powers)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Monomial:
 
 @dataclass(frozen=True)
 class HomogeneityGroup:
-    """Terms that must scale alike.
+    """Terms that must scale in the same way.
 
     name: What they are the terms of, for messages.
     is_dimensionless: Whether their scale is that of a pure number.
@@ -72,7 +72,7 @@ class HomogeneityGroup:
 
 
 def find_homogeneity_groups(system: System) -> list[HomogeneityGroup]:
-    """Return which terms must scale alike: those of each equation, and exponents of known functions with one."""
+    """Return groups of terms that must scale in the same way: those of equations, and exponents with one."""
     operator, found = system.operator, []
     for i, known in enumerate(system.forcing):
         row = [operator.coefficients(i, j) for j in range(operator.width)]
@@ -142,12 +142,12 @@ def _expand_monomials(
 
 @dataclass(eq=False, repr=False)
 class Dimensions(Mapping[str, UnitPowers]):
-    """The dimension of each parameter in terms of time, channels and, where these do not tell, other parameters.
+    """The dimension of each parameter in terms of time, channels and, if necessary, other parameters.
 
     parameters, channels: Exponents by the names of base quantities; a base quantity is itself to the first power.
-        Channels that the equations tie to others are products of these.
-    numbers: Numbers, shown with their terms, that cannot be pure: they tie scales that are independent otherwise.
-    undetermined: Parameters that are base quantities, because time and channels do not tell their dimension.
+        Channels whose dimension follows from others are products of these.
+    numbers: Numbers, shown with their terms, that cannot be dimensionless: they relate otherwise independent scales.
+    undetermined: Parameters that are base quantities, because time and channels do not determine their dimension.
 
     Examples
     --------
@@ -194,11 +194,11 @@ class Dimensions(Mapping[str, UnitPowers]):
 
 
 def find_dimensions(system: System) -> Dimensions:
-    """Return the dimensions that the equations give to parameters, channels and numbers.
+    """Return the dimensions of parameters, channels and numbers that the equations imply.
 
-    Small numbers, such as the 2 in ``2*z*w*x'``, are pure as long as time and all channels can have a dimension then.
-    Where they cannot, as in ``x'' + 4*x = 0``, numbers other than one have a dimension; where that is not enough, as in
-    ``x' = -x``, all have. Numbers such as 9.81, and known functions of time, may have a dimension in any case.
+    Small numbers, such as the 2 in ``2*z*w*x'``, are dimensionless as long as time and all channels can then have a
+    dimension. If they cannot, as in ``x'' + 4*x = 0``, numbers other than one have a dimension; if that is not enough,
+    as in ``x' = -x``, all have. Numbers such as 9.81, and known functions of time, may always have a dimension.
     """
     groups = find_homogeneity_groups(system)
     quantities = ["t", *system.plain_channels]
@@ -269,9 +269,9 @@ def reduced_echelon_form(names: Sequence[str], lines: Sequence[UnitPowers]) -> l
 
 
 def check_units(system: System, units: Mapping[str, str]) -> None:
-    """Raise where units of time, channels and parameters cannot all be right, whatever the units that are not given.
+    """Raise if units of time, channels and parameters are inconsistent, for any choice of the units not given.
 
-    Numbers other than one may have any unit: they may be conversions. So may words that are no known unit.
+    Numbers other than one may have any unit, because they may be conversions; so may unknown units.
 
     Examples
     --------
@@ -309,7 +309,7 @@ def check_units(system: System, units: Mapping[str, str]) -> None:
 
 
 def derive_units(system: System, units: Mapping[str, str]) -> dict[str, str]:
-    """Return units of parameters that follow from those of time and channels; without those that need more.
+    """Return the units of parameters that follow from those of time and channels.
 
     Examples
     --------
@@ -344,7 +344,7 @@ def white_noise_unit(
 ) -> tuple[str, str]:
     """Return the unit of the intensity of white noise in short and in words: that of the noise times a root of time.
 
-    Nobody measures it. So its own unit is told by that of a channel that the equations tie it to, where there is one.
+    The noise is not measured, so its unit follows from that of a channel in the same equations, if there is one.
 
     Examples
     --------

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def eliminate_channels(
     operator: OperatorMatrix, forcing: Sequence[ExponentialPolynomial], eliminated: Sequence[int]
 ) -> tuple[OperatorMatrix, list[ExponentialPolynomial]]:
-    """Return both sides of the equations that others imply without some columns, which are zero then."""
+    """Return both sides of the implied equations without some columns, which become zero."""
     if not eliminated:
         return operator, list(forcing)
     ring = operator.ring
@@ -51,17 +51,17 @@ _DISTURBANCE_SMOOTHNESS = {"white": -1, "matern-1/2": 0, "matern-3/2": 1, "mater
 
 @dataclass(frozen=True)
 class StateSpace:
-    """``x' = F x + G v``, ``g = H x + D v + D1 v'``: how the channels g respond to known functions v, exactly.
+    """``x' = F x + G v``, ``g = H x + D v + D1 v'``: the exact response of the channels g to known functions v.
 
-    Its solutions with all initial states are all solutions of the equations, where these leave nothing free in g; where
-    they do, one channel for each free function is zero here.
+    Its solutions for all initial states are all solutions of the equations, if these leave no free function in g;
+    otherwise one channel for each free function is zero here.
 
-    ring: Of all entries.
-    states: What each state is, as an expression in the channels.
-    inputs: What each column of G, D and D1 multiplies: a channel, or a delayed one such as ``delay(u, T)``.
-    kinds: How each of these is known.
-    outputs: The channels g that respond.
-    exact: The matrices by their names, as field elements.
+    ring: Ring of all entries.
+    states: The states, each as an expression in the channels.
+    inputs: The inputs of the columns of G, D and D1: channels, or delayed ones such as ``delay(u, T)``.
+    kinds: The interpolation, or the kind of process, of each.
+    outputs: The output channels g.
+    exact: The matrices by name, as field elements.
 
     Examples
     --------
@@ -84,27 +84,27 @@ class StateSpace:
 
     @property
     def F(self) -> sympy.ImmutableMatrix:
-        """How states move by themselves, states x states."""
+        """State matrix, states x states."""
         return self._matrix("F")
 
     @property
     def G(self) -> sympy.ImmutableMatrix:
-        """How inputs move the states, states x inputs."""
+        """Input matrix, states x inputs."""
         return self._matrix("G")
 
     @property
     def H(self) -> sympy.ImmutableMatrix:
-        """How the channels follow from the states, outputs x states."""
+        """Output matrix, outputs x states."""
         return self._matrix("H")
 
     @property
     def D(self) -> sympy.ImmutableMatrix:
-        """What inputs add to the channels at once, outputs x inputs."""
+        """Feedthrough matrix, outputs x inputs."""
         return self._matrix("D")
 
     @property
     def D1(self) -> sympy.ImmutableMatrix:
-        """What slopes of inputs add to the channels, outputs x inputs; zero unless an input is linear."""
+        """Feedthrough of the derivatives of inputs, outputs x inputs; zero unless an input is linear."""
         return self._matrix("D1")
 
     @property
@@ -114,7 +114,7 @@ class StateSpace:
 
     @property
     def delays(self) -> tuple[Scalar, ...]:
-        """By how much each input is delayed; zero for those that are not."""
+        """The delay of each input; zero without delay."""
         zero = self.ring.rational(0)
         return tuple(name.time if isinstance(name, DelayedChannel) else zero for name in self.inputs)
 
@@ -137,7 +137,7 @@ class StateSpace:
         return sympy.ImmutableMatrix(*self.shapes[name], entries)
 
     def transfer_function(self, output: str | None = None, input: str | None = None) -> sympy.Expr:
-        """Return how a channel responds to an input as an exact ratio of polynomials in s, dead time included.
+        """Return the transfer function from an input to a channel as an exact expression in s, including dead time.
 
         Examples
         --------
@@ -195,7 +195,7 @@ class StateSpace:
 
 
 def _select_one(requested: str | None, available: Sequence[str], role: str) -> str:
-    """Return what was asked for, or the only one there is."""
+    """Return the requested item, or the only one."""
     if requested is None and len(available) == 1:
         return available[0]
     if requested is None or requested not in available:
@@ -206,7 +206,7 @@ def _select_one(requested: str | None, available: Sequence[str], role: str) -> s
 def parse_input_kinds(
     given: Mapping[str, str] | Iterable[str] | str, channels: Sequence[str], allowed: Mapping[str, int], role: str
 ) -> dict[str, str]:
-    """Return how each input is known, in the order in which they were given."""
+    """Return the kind of each input, in the given order."""
     if isinstance(given, str):
         given = given.replace(",", " ").split()
     if isinstance(given, bytes) or not isinstance(given, Iterable):
@@ -230,7 +230,7 @@ def realize_state_space(
     inputs: Any,
     disturbances: Any = (),
 ) -> StateSpace:
-    """Return the state space of ``A(d) f = b(t)`` in which some channels are known; b has no part in it."""
+    """Return the state space of ``A(d) f = b(t)`` with some known channels; b is not included."""
     kinds = parse_input_kinds(inputs, channels, HOLD_SMOOTHNESS, "input")
     others = parse_input_kinds(disturbances, channels, _DISTURBANCE_SMOOTHNESS, "disturbance")
     for name in others:
@@ -257,7 +257,7 @@ def check_prescribable_inputs(
     *,
     include_delayed: bool = True,
 ) -> list[str]:
-    """Return the names of inputs that can be prescribed all at once, or say why they cannot."""
+    """Return the names of inputs; raise if they cannot be prescribed at the same time."""
     kinds = parse_input_kinds(inputs, channels, HOLD_SMOOTHNESS, "input")
     known = _add_delayed_inputs(kinds, channels) if include_delayed else kinds
     _reduce_to_fraction(operator, forcing, channels, list(known))
@@ -307,7 +307,7 @@ def _raise_constrained_inputs(
     channels: Sequence[str],
     disturbances: Sequence[str],
 ) -> NoReturn:
-    """Raise an error that says what the equations say about the inputs alone."""
+    """Raise an error with the equations between the inputs alone."""
     texts, involved = [], {}
     for i, side in enumerate(forcing):
         entries = [operator.coefficients(i, j) for j in range(operator.width)]
@@ -336,7 +336,7 @@ def _raise_constrained_inputs(
 
 
 def _check_properness(fraction: LeftMatrixFraction, outputs: Sequence[str], kinds: Mapping[str, str]) -> None:
-    """Raise where a response has more derivatives of an input than there are."""
+    """Raise if a response needs derivatives that an input does not have."""
     limits = {**HOLD_SMOOTHNESS, **_DISTURBANCE_SMOOTHNESS}
     for driver, (name, kind) in enumerate(kinds.items()):
         found = [(fraction.improper_degree(pivot, driver), fraction.degree(pivot), pivot) for pivot in fraction.rows]
