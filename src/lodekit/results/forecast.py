@@ -51,9 +51,9 @@ _Segment = tuple[InnovationSequence, _FilterFunction, LaplaceApproximation | Non
 
 @dataclass(frozen=True)
 class ForecastBand:
-    """A band of predictions of one observable that follows the errors before.
+    """A band of predictions of one observable that adapts to earlier errors.
 
-    variance_model: Of the innovations.
+    variance_model: Variance model of the innovations.
     error_scale: The part of a change of variance that persists over the horizon, and the scale of errors.
     """
 
@@ -111,7 +111,7 @@ def forecast_with_bands(
     dof_fraction: float = 1.0,
     n_given: int = 0,
 ) -> list[tuple[Array, Array]]:
-    """Return measurements minus predictions ahead, and deviations of these, for observables and bands.
+    """Return measurements minus predictions ahead, and their standard deviations, for observables and bands.
 
     `slopes` are changes of the errors due to parameter uncertainty, as from `error_shifts`.
     """
@@ -173,11 +173,11 @@ def widen_free_run(fit: Fit, texts: Sequence[str], elapsed: Array, variance: Arr
 
 
 def calibrate_free_run(fit: Fit) -> dict[str, tuple[Array, Array]]:
-    """Return horizons, and by which factors free runs so long err by more than the model has it, by observable.
+    """Return horizons, and the ratios of actual to predicted errors of free runs at these, by observable.
 
     A rolling origin: every row of the fitted records is predicted from rows that are at least the horizon before it,
     with parameters that are estimated from these rows alone. Model error of any kind (a missing lag, slow disturbances,
-    nonlinearity) shows in these errors, as it will in the next free run. Nothing is known without disturbances if
+    nonlinearity) shows in these errors, as it will in the next free run. There is no result without disturbances if
     residuals are independent, and with free functions.
     """
     known, order = fit.calibrated_free_runs, fit.prior.noise.observables

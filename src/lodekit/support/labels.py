@@ -14,11 +14,10 @@ from lodekit.errors import LodekitError
 class Labels:
     """The labels that figures, reports and files use.
 
-    title: Of reports; empty where there is none.
+    title: Title of reports; may be empty.
     units: Units of channels, parameters and the time ``t``, by name.
-    origin: The date that is time zero, where times are counted since then; empty where times are numbers.
-    columns: Where files of measurements have channels and the time ``t``, by name or number; as far as their names
-        differ.
+    origin: The date of time zero, if times are counted from a date; otherwise empty.
+    columns: Columns of channels and of the time ``t`` in data files, by name or number, if their names differ.
     """
 
     title: str = ""
@@ -28,7 +27,7 @@ class Labels:
 
     @classmethod
     def from_dict(cls, labels: Mapping[str, Any]) -> Labels:
-        """Return labels from plain values; raise where these are no labels."""
+        """Return labels from plain values; raise if they are invalid."""
         if not labels:
             return cls()
         found = cls(labels["title"], dict(labels["units"]), labels["origin"], dict(labels.get("columns", {})))
@@ -40,7 +39,7 @@ class Labels:
         return found
 
     def updated(self, title: str, units: Mapping[str, str] | None, origin: str | None) -> Labels:
-        """Return other labels; raise where they are no texts, or the origin is no date."""
+        """Return updated labels; raise if they are not texts, or the origin is not a date."""
         kept = self.origin if origin is None else origin
         counted = self.units.get("t", "s") if kept and kept == self.origin else "s"
         try:

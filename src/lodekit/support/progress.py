@@ -24,10 +24,10 @@ _callbacks: list[ProgressCallback] = []
 
 
 class _Task:
-    """Something that is waited for: how far it has come, in words and numbers.
+    """A task whose progress is shown, in words and numbers.
 
-    total: How many steps there are.
-    callback: Told of each.
+    total: Number of steps.
+    callback: Called at each step.
     """
 
     def __init__(self, text: str, total: int | None, hear: ProgressCallback) -> None:
@@ -37,12 +37,12 @@ class _Task:
         self._notify()
 
     def advance(self, amount: int = 1, what: str = "") -> None:
-        """Count some steps as done, and say what comes next, or what they led to."""
+        """Count some steps as done, with a message about the next step or the result."""
         self.done, self.detail = self.done + amount, what
         self._notify()
 
     def report_best_value(self, hill: Any, name: str, value: float) -> None:
-        """Tell the highest value so far, as `report_best_value` does."""
+        """Report the highest value so far, as `report_best_value` does."""
         if self.objective() is not hill:
             # Whatever it was, nobody should have to keep it for this.
             self.best, self.objective = -inf, ref(hill)
@@ -51,7 +51,7 @@ class _Task:
             self._notify()
 
     def adopt_result(self, inner: _Task) -> None:
-        """Go on where something inside has come to, unless steps are counted here: then it was one of many."""
+        """Adopt the progress of an inner task, unless steps are counted here: then it was one of many."""
         if self.total is None and inner.best_text:
             self.best, self.objective, self.best_text = inner.best, inner.objective, inner.best_text
             self._notify()
@@ -63,7 +63,7 @@ class _Task:
 
 
 def _ignore_progress(words: str, done: int, total: int | None) -> None:
-    """Hear nothing."""
+    """Ignore progress."""
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def hide_progress() -> Iterator[None]:
 
 
 def report_best_value(objective: Any, name: str, value: float) -> None:
-    """Say how high a search has come; of all that is said of one hill, the highest value is shown.
+    """Report the value that a search has reached; for each objective, the highest value is shown.
 
     Examples
     --------
@@ -116,10 +116,10 @@ def report_best_value(objective: Any, name: str, value: float) -> None:
 
 @contextmanager
 def track_progress(text: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """Yield a function ``advance(amount, what)`` that counts steps done and may say what they led to.
+    """Yield a function ``advance(amount, what)`` that counts completed steps, with an optional message.
 
-    A bar shows both on a terminal, after a second. It also moves while a single step takes long. There is no second
-    bar inside another one: that shows what is inside, where it does not count steps itself.
+    On a terminal, a bar shows both after a second. It also moves during a long step. Bars are not nested: the outer bar
+    shows the progress of inner tasks, unless it counts steps itself.
     """
     with _progress_callback(text, total) as hear:
         step = _Task(text, total, hear)
@@ -134,7 +134,7 @@ def track_progress(text: str, total: int | None = None) -> Iterator[Callable[...
 
 @contextmanager
 def _progress_callback(text: str, total: int | None) -> Iterator[ProgressCallback]:
-    """Yield who is to hear of the steps of something: a listener, a bar, or nobody."""
+    """Yield the callback for the steps of a task: a listener, a bar, or one that ignores them."""
     if _callbacks:
         yield _callbacks[-1]
     elif _visible_lines:
@@ -159,7 +159,7 @@ def _progress_callback(text: str, total: int | None) -> Iterator[ProgressCallbac
 
 @contextmanager
 def _delayed_bar() -> Iterator[Any]:
-    """Yield a bar that is shown where it takes long."""
+    """Yield a bar that is shown if the task takes long."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -184,7 +184,7 @@ def _delayed_bar() -> Iterator[Any]:
 
 @contextmanager
 def _bar_line(bar: Any, text: str, total: int | None) -> Iterator[ProgressCallback]:
-    """Yield a function that says in a line of a bar how far something has come."""
+    """Yield a function that shows the progress of a task in a line of a bar."""
     task = bar.add_task(text, total=total)
     known = (bar, task, total)
     _visible_lines.append(known)

@@ -33,7 +33,7 @@ HIGH, LOW = "high", "low"
 
 
 def check_alarm_options(false_alarms: object, shift: object) -> None:
-    """Raise where alarms cannot be had at such a rate, or for such a shift."""
+    """Raise if the false-alarm rate or the shift is invalid."""
     bounds = {"false_alarms": (false_alarms, 1e-9, 0.1), "shift": (shift, 0.1, 6.0)}
     for name, (value, low, high) in bounds.items():
         if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not low <= value <= high:
@@ -46,7 +46,7 @@ def _gauss_legendre_rule() -> tuple[Array, Array]:
 
 
 def average_run_length(threshold: float, reference: float) -> float:
-    """Return after how many standard normal scores a sum in one direction crosses a threshold, on average.
+    """Return the mean number of standard normal scores until a sum in one direction crosses a threshold.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def average_run_length(threshold: float, reference: float) -> float:
 
 @lru_cache(maxsize=64)
 def cusum_threshold(rate: float, reference: float) -> float:
-    """Return the threshold of sums in both directions that cross it at a rate, where nothing is wrong."""
+    """Return the threshold of two-sided sums with a given false-alarm rate."""
 
     def excess(threshold: float) -> float:
         return math.log(0.5 * average_run_length(threshold, reference) * rate)
@@ -76,7 +76,7 @@ def cusum_threshold(rate: float, reference: float) -> float:
 
 
 def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array) -> float:
-    """Return the threshold that is crossed at a rate on average, where scores have other variances than one.
+    """Return the threshold with a given mean false-alarm rate if the variances of scores differ from one.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def averaged_cusum_threshold(rate: float, reference: float, log_variances: Array
 def update_cusum(
     cusum: tuple[float, float], score: float, reference: float, threshold: float
 ) -> tuple[float, float, str]:
-    """Return both sums after one more score, and which one has crossed the threshold: it begins again then."""
+    """Return both sums after one more score, and which one has crossed the threshold and restarts."""
     high, low = max(0.0, cusum[0] + score - reference), max(0.0, cusum[1] - score - reference)
     if high > threshold:
         return 0.0, 0.0, HIGH
@@ -139,7 +139,7 @@ def calibrate_threshold(fit: Fit, series: Sequence[TimeSeries], false_alarms: fl
 
 
 def sample_log_variances(fit: Fit, series: Sequence[TimeSeries], length: int) -> Array:
-    """Return logarithms of the variance of sums of scores, over what it should be, in draws of all that was learned.
+    """Return log variances of sums of scores, relative to that at the estimates, for draws of all estimates.
 
     Returns logs (draws, o).
     """
@@ -176,7 +176,7 @@ def _clip_log_variances(logs: Array) -> Array:
 
 
 def _last_rows(series: Sequence[TimeSeries]) -> list[TimeSeries]:
-    """Return the end of a record: all that was measured from some time on."""
+    """Return the end of a record: all measurements from some time on."""
     longest = max((item.times for item in series), key=len)
     if len(longest) <= MAX_CALIBRATION_ROWS:
         return list(series)
@@ -184,7 +184,7 @@ def _last_rows(series: Sequence[TimeSeries]) -> list[TimeSeries]:
 
 
 def _window_log_variances(innovations: InnovationSequence, count: int, length: int) -> Array:
-    """Return the logarithm of the variance of sums of scores, for each observable; NaN where there are too few."""
+    """Return the logarithm of the variance of sums of scores of each observable; NaN if there are too few."""
     found = np.full(count, np.nan)
     for number in range(count):
         scores = innovations.standardized[innovations.observables == number]

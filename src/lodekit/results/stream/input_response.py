@@ -65,7 +65,7 @@ class InputBuffer:
         self.times, self.values = list(times), list(values)
 
     def add(self, time: float, value: float) -> tuple[int, list[float], list[float]]:
-        """Add a sample, in the place of all that stands at its time or later; return what `restore` needs."""
+        """Add a sample, which replaces all at its time or later; return what `undo_add` needs."""
         place = len(self.times)
         while place and self.times[place - 1] >= time:
             place -= 1
@@ -78,12 +78,12 @@ class InputBuffer:
         return before
 
     def undo_add(self, removed: tuple[int, list[float], list[float]]) -> None:
-        """Take back what `add` has done."""
+        """Undo `add`."""
         place, times, values = removed
         self.times[place:], self.values[place:] = times, values
 
     def drop_before(self, time: float) -> None:
-        """Drop samples that say nothing about a time and later."""
+        """Drop samples that do not affect a time and later."""
         count = bisect_right(self.times, time) - 1
         if count > 0:
             del self.times[:count], self.values[:count]
@@ -101,10 +101,10 @@ class InputBuffer:
 class StreamInputResponse:
     """The response to known inputs, step by step.
 
-    matrices: Of any observables; the states are those of all.
-    delays: How much later each input acts; (m,).
+    matrices: Matrices of any observables; the states are the same for all.
+    delays: Delay of each input; (m,).
     inputs: The channel of each input.
-    input_kinds: What channels do between samples.
+    input_kinds: Interpolation of the inputs between samples.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class StreamInputResponse:
 
     @property
     def size(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         return len(self.scales)
 
     def start(
@@ -153,7 +153,7 @@ class StreamInputResponse:
     def advance(
         self, state: Array, samples: Mapping[str, InputBuffer], before: float, after: float, time_offset: float = 0.0
     ) -> tuple[Array, float]:
-        """Return the state at a later time, and by how much it is ahead of that, which is rounding.
+        """Return the state at a later time, and by how much it is ahead of that time due to rounding.
 
         Shapes: state (q,).
         """
