@@ -640,7 +640,7 @@ class Findings:
 
     Parameters
     ----------
-    checks : tuple of Check
+    checks : tuple of ResidualCheck
         Of each observable: sizes, correlations and tests.
     widening : dict of str to float
         Factors by which standard errors of parameters were widened for correlated residuals; empty for none.
