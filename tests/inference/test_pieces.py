@@ -264,7 +264,7 @@ def test_the_temporary_file_goes_with_its_owner() -> None:
     del spool
     gc.collect()
     assert not folder.exists()
-    with pytest.raises(DataError, match="are gone"):
+    with pytest.raises(DataError, match="no longer exists"):
         copy.time_of_row(3)
 
 

@@ -108,7 +108,7 @@ def test_an_input_may_be_known_by_its_means() -> None:
     np.testing.assert_allclose(setup.measurements.inputs["u"].times, STARTS, rtol=0, atol=1e-12)
     np.testing.assert_allclose(setup.measurements.inputs["u"].values, U)
     assert setup.measurements.names == (NAME,)
-    with pytest.raises(lk.LodekitError, match="on average"):
+    with pytest.raises(lk.LodekitError, match="contains means of the input u"):
         build_setup(ROOM, FitSettings(inputs={"u": "linear"}), Measurements.from_observations(data))
 
 
