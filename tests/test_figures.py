@@ -119,19 +119,19 @@ def test_parameters_show_estimate_interval_and_profile(heated: lk.LODEGP) -> Non
         found = heated.parameters_[name]
         assert line(ax, "95 % interval (counts all else)").get_xdata().tolist() == list(found.interval)
         assert line(ax, "estimate").get_xdata() == [found.value]
-        relearned = line(ax, "log evidence + log prior, all else learned anew")
+        relearned = line(ax, "log evidence + log prior, others re-estimated")
         assert relearned.get_ydata()[5] == pytest.approx(0.0, abs=1e-6)
         # The profile is close to its normal approximation here, and never below evidence with all else kept.
         normal = line(ax, "normal approximation").get_ydata()
         # At the ends, -5.4 of the approximation, they differ by 0.6, for the profile is skewed.
         np.testing.assert_allclose(relearned.get_ydata(), normal, rtol=0, atol=1.0)
     fixed = heated.plot_parameters("a", others="fixed", points=11).axes[0]
-    values = line(fixed, "log evidence + log prior, all else as learned")
+    values = line(fixed, "log evidence + log prior, others fixed at their estimates")
     expected = [heated.log_evidence({"a": value}) - heated.log_evidence_ for value in values.get_xdata()]
     np.testing.assert_allclose(values.get_ydata(), expected, atol=1e-8)
-    label = "log evidence + log prior, all else following to first order (a lower bound)"
+    label = "log evidence + log prior, others following to first order (a lower bound)"
     following = line(heated.plot_parameters("a", others="following", points=11).axes[0], label)
-    profile = line(figure.axes[0], "log evidence + log prior, all else learned anew")
+    profile = line(figure.axes[0], "log evidence + log prior, others re-estimated")
     for lower, upper in ((values, following), (following, profile)):
         heights = dict(zip(np.round(upper.get_xdata(), 9).tolist(), upper.get_ydata().tolist(), strict=True))
         pairs = zip(np.round(lower.get_xdata(), 9).tolist(), lower.get_ydata().tolist(), strict=True)
@@ -162,7 +162,7 @@ def test_priors_of_parameters_count() -> None:
     times = np.linspace(0, 1, 12)
     model = lk.LODEGP(system, random_state=0, restarts=1).fit(times, np.exp(-2 * times) + 0.1 * np.sin(40 * times))
     (ax,) = model.plot_parameters(points=21).axes
-    curve = line(ax, "log evidence + log prior, all else learned anew")
+    curve = line(ax, "log evidence + log prior, others re-estimated")
     assert curve.get_ydata().max() == pytest.approx(0.0, abs=1e-3)
 
 

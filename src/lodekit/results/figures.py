@@ -620,9 +620,9 @@ def _parse_response(
 
 #: What the parameters that are not shown do, and how a legend says so.
 _OTHER_PARAMETERS = {
-    "following": "all else following to first order (a lower bound)",
-    "fixed": "all else as learned",
-    "relearned": "all else learned anew",
+    "following": "others following to first order (a lower bound)",
+    "fixed": "others fixed at their estimates",
+    "relearned": "others re-estimated",
 }
 #: How far figures of the evidence reach, in standard errors.
 _WIDTH_STD = 3.3
