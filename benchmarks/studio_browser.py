@@ -218,13 +218,12 @@ class Visitor:
         kinds = {"name": name, "mimeType": "text/plain", "buffer": content}
         self.page.get_by_test_id("stFileUploader").filter(has_text=label).locator("input").set_input_files(kinds)
 
-    def click(self, name: str, until: str = "") -> None:
-        """Press a button once the page has come to rest; with a text, again until the text is there."""
+    def click(self, name: str) -> Any:
+        """Press a button once the page has come to rest, and return it."""
         self.settle()
         button = self.page.get_by_role("button", name=name, exact=True).first
         button.click()
-        if until:
-            self.sees(until, button)
+        return button
 
     def click_text(self, text: str) -> None:
         """Press whatever is called so, once the page has come to rest."""
@@ -235,9 +234,8 @@ class Visitor:
         """Fit, and wait until the result is there."""
         fits = self.count_fits()
         script = "([table, count]) => document.querySelectorAll(`${table} tbody tr`).length > count"
-        self.click("Fit")
-        button = self.page.get_by_role("button", name="Fit", exact=True).first
-        self._wait(lambda: self.page.wait_for_function(script, arg=[_TRAY, fits], timeout=15_000), "a new fit", button)
+        button = self.click("Fit")
+        self._wait(lambda limit: self.page.wait_for_function(script, arg=[_TRAY, fits], timeout=limit), "a fit", button)
 
     def brush(self, first: float, last: float) -> None:
         """Drag over the record by the mouse, from one share of its width to another."""
@@ -261,14 +259,15 @@ class Visitor:
         return int(self.page.locator(f"{_TRAY} tbody tr").count())
 
     def sees(self, text: str, button: Any = None) -> None:
-        """Wait until a text is there."""
-        self._wait(lambda: self.page.get_by_text(text).first.wait_for(timeout=15_000), repr(text), button)
+        """Wait until a text appears; if it does not, press the button again that makes it appear."""
+        self._wait(lambda limit: self.page.get_by_text(text).first.wait_for(timeout=limit), repr(text), button)
 
-    def _wait(self, wait: Callable[[], object], what: str, button: Any) -> None:
-        """Wait with patience; a button that was drawn anew when it was pressed is pressed again, as a person would."""
-        for _ in range(PATIENCE // 15):
+    def _wait(self, wait: Callable[[int], object], what: str, button: Any) -> None:
+        """Wait with patience; a button that was redrawn when it was pressed is pressed again, as a person would do."""
+        seconds = 15
+        for _ in range(PATIENCE // seconds):
             with suppress(Exception):
-                wait()
+                wait(1000 * seconds)
                 return
             if button is not None and button.is_visible() and button.is_enabled():
                 button.click()

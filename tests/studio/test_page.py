@@ -203,7 +203,7 @@ def test_a_slider_moves_the_curve(fitted: Visitor) -> None:
 
 def test_what_a_process_without_equations_does_is_told_on_request(fitted: Visitor) -> None:
     text = "Without the equations, the curves of a Gaussian process on each channel have residuals"
-    fitted.click("Compare with a fit without the equations", until=text)
+    fitted.sees(text, fitted.click("Compare with a fit without the equations"))
 
 
 def test_a_reload_finds_everything_again(fitted: Visitor) -> None:
