@@ -35,6 +35,14 @@ def searched(name: str, seed: int) -> tuple[Fit, Watched]:
         ("constant", 6, "b"),
         # Another optimum beyond a barrier, at which this parameter is not far away.
         ("exchange", 2, "a"),
+        # Two rates that are best if they are equal, where gradients of the evidence are rounding.
+        ("hidden gain", 102, "a"),
+        # A valley that bends so much that half a standard error along a straight line leaves it.
+        ("exchange", 106, "a"),
+        # Without a disturbance, which is best at zero, other values behave alike.
+        ("disturbed", 102, "a"),
+        # A time constant may be infinite, and then as well negative.
+        ("slow", 108, "b"),
     ],
 )
 def test_no_interval_excludes_what_a_global_search_finds(name: str, seed: int, parameter: str) -> None:
@@ -48,6 +56,15 @@ def test_an_interval_holds_values_where_a_profile_rises_again() -> None:
     point = np.array([np.log(25.0), 1.13, -0.02, fit.optimum.x[3]])
     assert watched.climb(point, np.eye(4)[:, 1:]) > fit.optimum.value - DROP
     assert reported(fit)["a"][0] < 25.0 < reported(fit)["a"][1]
+
+
+def test_another_optimum_is_found_if_a_parameter_is_held_at_the_other_sign() -> None:
+    """A search that may move all parameters from there returns to the estimate."""
+    fit, watched = searched("exchange", 111)
+    point = np.array([4.0, 4.3, -5.2, fit.optimum.x[3]])
+    assert watched.climb(point, np.eye(4)) > fit.optimum.value - DROP
+    assert any(abs(rival.values.get("b", 0.0) + 2.3) < 0.1 for rival in fit.diagnosis.alternatives)
+    assert reported(fit)["b"][0] < -2.3
 
 
 def test_the_check_fails_if_an_interval_is_too_short() -> None:

@@ -212,7 +212,9 @@ def diagnose_fit(
         failed = IdentifiabilityResult(False, "unknown, the search failed", "failed")
         results = dict.fromkeys(lost, failed) | assess_structure(structure)
     else:
-        alternatives = find_alternative_optima(*known, _times_of(records), structure)
+        is_zero = optimum.at_bound[setup.layout.slices.disturbance_deviations]
+        zero = [name for name, at_bound in zip(setup.prior.disturbances, is_zero, strict=True) if at_bound]
+        alternatives = find_alternative_optima(*known, _times_of(records), structure.without_disturbances(zero))
     symmetries = tuple(tuple(n for n in structure.system.parameters if n in s) for s in structure.sign_symmetry_groups)
     combinations = tuple(structure.identifiable_combinations)
     return Diagnosis(tuple(failures), results, combinations, symmetries, checks, gain, alternatives=alternatives)

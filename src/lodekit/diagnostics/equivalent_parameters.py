@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lodekit.diagnostics.profile_likelihood import ObjectiveSurface
 from lodekit.fitting.hessian import invert_information, observed_information
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
 from lodekit.fitting.objective import Objective
@@ -45,8 +46,7 @@ def find_equivalent_parameters(
     Returns pairs of theta, in the user's units, (p,), and the Jacobian of the learned parameters there with respect to
     those at the estimate, on the search scale, (k, k). Shapes: theta (p,).
     """
-    pivots = {min(way) for way in structure.unidentifiable_directions}
-    free = np.array([n for n in layout.free_parameters if layout.names[n] not in pivots], dtype=int)
+    free = np.array([n for n in layout.free_parameters if layout.names[n] not in structure.pivots], dtype=int)
     # A multistart search finds too little in more than 8 dimensions.
     if not len(free) or len(layout.free_parameters) > 8 or (table := structure.input_output_coefficients) is None:
         return []
@@ -204,7 +204,7 @@ def find_alternative_optima(
     found = [] if structure is None else _find_equivalent_optima(objective, optimum, covariance, errors, structure)
     starts = [(x, True) for x in _alias_points(objective, optimum, times)]
     starts += [(x, False) for value, x in optimum.other_optima if value > optimum.value - _MAX_LOG_DROP - 1.0]
-    starts += [(x, False) for x in _distant_points(objective, optimum, errors, structure)]
+    starts += [(x, False) for x in _distant_points(objective, optimum, information, errors, structure)]
     for start, is_alias in starts:
         if not _distinct_parameters(objective, start, optimum.x, errors):
             continue
@@ -218,32 +218,36 @@ def find_alternative_optima(
 
 
 #: Where errors are larger than this, on the scale of the search, other optima are looked for; with more rows they are
-#: smaller, and looking would take long. How far parameters are moved, and how much less likely a point may be after a
-#: few steps.
+#: smaller, and looking would take long. How far parameters are moved, and how much less likely a point may be.
 _MIN_DOUBTFUL_STD, _MAX_SEARCHED_ROWS, _START_DISTANCE, _MAX_START_DROP = 0.1, 1000, 2.0, 20.0
 
 
 def _distant_points(
-    objective: Objective, optimum: Optimum, errors: Array, structure: StructuralIdentifiability | None
+    objective: Objective,
+    optimum: Optimum,
+    information: Array,
+    errors: Array,
+    structure: StructuralIdentifiability | None,
 ) -> Iterator[Array]:
-    """Yield points that a few steps lead to if one parameter is moved far, to its expected size, or to another sign.
+    """Yield points at which one parameter is far away, of its expected size, or of another sign; all others follow.
 
-    Shapes: errors (p,).
+    Shapes: information (n, n), errors (p,).
     """
     layout, known = objective.layout, structure.unidentifiable if structure is not None else []
     moving = [(k, layout.transforms[n]) for k, n in enumerate(layout.free_parameters) if layout.names[n] not in known]
     if objective.engine.size > _MAX_SEARCHED_ROWS or not any(errors[k] > _MIN_DOUBTFUL_STD for k, _ in moving):
         return
     for k, transform in moving:
-        here, far = float(optimum.x[k]), _START_DISTANCE
+        here, surface = float(optimum.x[k]), ObjectiveSurface(objective, optimum, information, [k], "relearned")
         expected = here - math.copysign(transform.distance_from_expected(here), here - transform.centre)
-        for there in (here - far, here + far, expected, -here if transform.is_unbounded else here):
+        targets = [here - _START_DISTANCE, here + _START_DISTANCE, expected]
+        for there in dict.fromkeys([*targets, -here, -expected] if transform.is_unbounded else targets):
             start = optimum.x.copy()
             start[k] = there
             with np.errstate(all="ignore"):
-                found = maximize_lbfgs(objective, start, tolerance=0.1, max_iterations=12, known_optimum=optimum)
-            if found.value > optimum.value - _MAX_START_DROP:
-                yield found.x
+                found = surface.reoptimize(start)
+                if surface.relative_value(found) > -_MAX_START_DROP:
+                    yield found
 
 
 def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: Array) -> AlternativeOptimum | None:

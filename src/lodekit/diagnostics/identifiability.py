@@ -20,16 +20,20 @@ from scipy.linalg import eigh
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
 from lodekit.diagnostics.profile_likelihood import (
+    CHI2_95_HALF,
     IntervalRung,
+    ObjectiveSurface,
     ProfilePath,
     continue_profiles,
+    find_fall,
+    has_equivalent_beyond_infinity,
     profile_from_bounds,
     profile_interval,
     profile_likelihood,
 )
 from lodekit.diagnostics.residual_tests import FittedRecord
 from lodekit.errors import LodekitError
-from lodekit.fitting.hessian import invert_information, residual_dof_fraction
+from lodekit.fitting.hessian import invert_information, observed_information, residual_dof_fraction
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.setup import StructuralIdentifiability
@@ -135,7 +139,7 @@ def _equation_moments(
 _MAX_IDENTIFIED_STD = 2.0
 #: Intervals follow from the curvature if the standard error on the scale of the search, and the share by which the
 #: profile falls less than a parabola, are below these, or there are fewer degrees of freedom.
-_MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND, _MIN_BENT_DOF = 0.15, 0.15, 10.0
+_MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND, _MIN_BENT_DOF = 0.15, 0.1, 10.0
 
 
 @dataclass(frozen=True)
@@ -210,10 +214,9 @@ def apply_identifiability(
         old, interval = estimates[name], verdict.interval_at(estimates[name].value, confidence, reach)
         low_95, high_95 = verdict.interval or (math.nan, math.nan)
         error = (high_95 - low_95) / (2.0 * NORMAL_QUANTILE_95)
-        if verdict.reason in ("bound", "rival") and interval is not None:
-            if old.identified:
-                low, high = min(old.interval[0], interval[0]), max(old.interval[1], interval[1])
-                found[name] = replace(old, std_error=max(old.std_error, error), interval=(low, high))
+        if verdict.reason in ("bound", "rival") and interval is not None and old.identified:
+            low, high = min(old.interval[0], interval[0]), max(old.interval[1], interval[1])
+            found[name] = replace(old, std_error=max(old.std_error, error), interval=(low, high))
             continue
         if old.note == AT_BOUND_MESSAGE and verdict.reason not in ("structure", "size"):
             continue
@@ -266,6 +269,7 @@ def assess_identifiability(
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
     profiled, paths = _assess_profiles(shape, found, inflation)
     found |= profiled
+    paths += _profile_combinations(shape, structure)
     with np.errstate(all="ignore"):
         paths += continue_profiles(objective, optimum, information, paths)
     found |= _assess_near_bounds(shape, found, paths)
@@ -375,11 +379,12 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
         around = _interval_at_optimum(shape, name, known)
         reach = student_quantile(0.95, float(shape.dof[position]))
         ends = [transform.inverse(edge) for edge in around]
-        places = [(rival.point[position], reach * rival.errors.get(name, 0.0)) for rival in alternatives]
-        ends += [x + sign * far for x, far in places for sign in (-1, 1)]
+        surface = ObjectiveSurface(*shape[:3], [position], "relearned")
+        places = [(np.array(rival.point), reach * rival.errors.get(name, 0.0)) for rival in alternatives]
+        ends += [find_fall(surface, position, x, sign * far) for x, far in places for sign in (-1, 1)]
         interval = transform.forward(float(min(ends))), transform.forward(float(max(ends)))
         own = [rival for rival in alternatives if name in rival.values]
-        is_outside = not all(around[0] <= transform.forward(x) <= around[1] for x, _ in places)
+        is_outside = not all(around[0] <= transform.forward(float(x[position])) <= around[1] for x, _ in places)
         if name in known and not known[name].identified:
             if is_outside:
                 # Beyond a bound that a profile has found, nothing is known.
@@ -451,7 +456,45 @@ def _assess_profiles(
             found[name] = _one_sided_result(*interval, is_above=falls[1])
         else:
             found[name] = IdentifiabilityResult(True, "", "profile", interval)
+    for name, result in found.items():
+        if result.reason == "side":
+            # Paths to either side: the farthest point is where the profile does not fall.
+            position = layout.index_of(name)
+            ends = (path[-1][0] for place, path in paths if place == position and path[-1][1] > -CHI2_95_HALF)
+            if any(has_equivalent_beyond_infinity(objective, optimum, information, position, x) for x in ends):
+                found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
     return found, paths
+
+
+def _profile_combinations(
+    shape: LikelihoodShape, structure: StructuralIdentifiability
+) -> list[tuple[int, ProfilePath]]:
+    """Return profiles of combinations that are all that is determined of parameters, if the curvature leaves doubts.
+
+    Of ``a*b``, one factor is held and the other one moves: others may depend on it, above all if it is next to nothing.
+    """
+    objective, optimum, information, *_ = shape
+    layout, moves = objective.layout, np.zeros(len(structure.pivots))
+    places, paths = [layout.index_of(name) for name in sorted(structure.pivots)], list[tuple[int, ProfilePath]]()
+    at_bound = np.isin(np.arange(layout.size), places) | optimum.at_bound
+    errors = relative_standard_errors(objective, replace(optimum, at_bound=at_bound), information) if places else {}
+    if all(0.0 < errors[name] < _MAX_QUADRATIC_STD for name in structure.unidentifiable if name in errors):
+        return paths
+    # Factors that are held have the size that is expected of them, so that the others can be moved as far as needed.
+    for k, place in enumerate(places):
+        transform, here = layout.transforms[layout.free_parameters[place]], float(optimum.x[place])
+        moves[k] = -math.copysign(transform.distance_from_expected(here), here - transform.centre)
+    with np.errstate(all="ignore"):
+        surface = ObjectiveSurface(objective, optimum, information, places, "relearned")
+        x = surface.reoptimize(optimum.x + surface.directions @ moves)
+        if not surface.relative_value(x) > -_MAX_FLAT_CHANGE:
+            return paths
+        held, curvature = replace(optimum, x=x, at_bound=at_bound), observed_information(objective, x)
+        for name in structure.unidentifiable:
+            if name in errors and not 0.0 < errors[name] < _MAX_QUADRATIC_STD:
+                position = layout.index_of(name)
+                paths += ((position, path) for path in profile_likelihood(objective, held, curvature, position)[2])
+    return paths
 
 
 def _one_sided_result(

@@ -362,6 +362,8 @@ def collect_warnings(
     equivalent = [each for each in diagnosis.alternatives if each.is_twin]
     found += _describe_equivalent_parameters(system, measured, equivalent, estimates)
     for rival in (each for each in diagnosis.alternatives if not each.is_twin):
+        if all(estimates[name].note == NOT_IDENTIFIED_MESSAGE for name in rival.values):
+            continue
         values = join_list([f"{name} = {value:.4g}" for name, value in rival.values.items()])
         likely = f"less likely by {rival.below:.1f} nats" if rival.below > 0.05 else "as likely"
         found.append(f"other values fit about as well, {likely}: {values}; give bounds where they cannot be")

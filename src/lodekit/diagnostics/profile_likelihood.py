@@ -365,6 +365,39 @@ def _predict_linearly(surface: ObjectiveSurface, x: Array, position: int, target
     return found
 
 
+def has_equivalent_beyond_infinity(
+    objective: Objective, optimum: Optimum, information: Array, position: int, x: Array
+) -> bool:
+    """Return whether a parameter that is large at a point may as well have the other sign: its reciprocal crosses zero.
+
+    Shapes: information (n, n), x (n,).
+    """
+    other = x.copy()
+    for k, transform in enumerate(objective.layout.transforms.values()):
+        is_large = abs(transform.forward(float(x[k]))) > _MAX_DISTANCE * transform.expected_magnitude
+        other[k] = -x[k] if transform.is_unbounded and is_large else x[k]
+    with np.errstate(all="ignore"):
+        surface = ObjectiveSurface(objective, optimum, information, [position], "relearned")
+        return bool(
+            other[position] != x[position] and surface.relative_value(surface.reoptimize(other)) > -CHI2_95_HALF
+        )
+
+
+def find_fall(surface: ObjectiveSurface, position: int, x: Array, step: float) -> float:
+    """Return where a parameter has moved to from a point, by steps of growing length, when the evidence has fallen.
+
+    Shapes: x (n,).
+    """
+    target = start = float(x[position])
+    with np.errstate(all="ignore"):
+        for share in (1.0, 1.5, 2.25, 3.5, 5.0) if 0.0 < abs(step) < np.inf else ():
+            target = start + share * step
+            x = _profile_point(surface, x, position, target)
+            if surface.relative_value(x) < -CHI2_95_HALF:
+                break
+    return target
+
+
 def continue_profiles(
     objective: Objective, optimum: Optimum, information: Array, paths: Sequence[tuple[int, ProfilePath]]
 ) -> list[tuple[int, ProfilePath]]:

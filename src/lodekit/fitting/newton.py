@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from itertools import combinations, product
 
 import numpy as np
 
 from lodekit.fitting import search_options as options
-from lodekit.fitting.hessian import whitening_axes
+from lodekit.fitting.hessian import observed_information, whitening_axes
 from lodekit.fitting.lbfgs import CONVERGED_MESSAGE, UNDEFINED_MESSAGE, Optimum, search_bounds
 from lodekit.fitting.objective import Objective
 from lodekit.support.arguments import Array, Mask
@@ -85,7 +86,38 @@ def refine_newton(objective: Objective, optimum: Optimum, information: Array) ->
         least = max(opt.newton_round_tolerance, iteration.negligible_gain)
         if not promise > least or (number and gain < least):
             break
-    return snap_to_bounds(objective, best), information
+    return _separate_modes(objective, snap_to_bounds(objective, best), information)
+
+
+def _separate_modes(objective: Objective, optimum: Optimum, information: Array) -> tuple[Optimum, Array]:
+    """Return an optimum at which no two modes coincide, and minus the Hessian there.
+
+    The best two of several lags are often equal. Next to that point the evidence is flat, but its gradient is rounding.
+
+    Shapes: information (n, n).
+    """
+    opt, layout, prior = options.SEARCH, objective.layout, objective.engine.prior
+
+    def smallest_gap(x: Array) -> float:
+        values = prior.observables.evaluate(layout.unpack(x).theta)
+        rates = prior.observables.exponents(values, prior.groups, include_signals=False)
+        gaps = np.abs(np.subtract.outer(rates, rates)) + np.diag(np.full(len(rates), np.inf))
+        return float(gaps.min(initial=np.inf) / max(float(np.abs(rates).max(initial=0.0)), 1e-300))
+
+    with np.errstate(all="ignore"):
+        if layout.diffuse_modes is None or smallest_gap(optimum.x) > 0.1 * opt.hessian_step:
+            return optimum, information
+        points, names = list[Array](), [layout.names[number] for number in layout.free_parameters]
+        # In alphabetical order, so that the first one by name is the larger one.
+        inner = sorted(np.flatnonzero(~optimum.at_bound[layout.slices.theta]).tolist(), key=names.__getitem__)
+        for (first, second), sign in product(combinations(inner, 2), (-1.0, 1.0)):
+            x = optimum.x.copy()
+            x[first], x[second] = x[first] + opt.hessian_step, x[second] + sign * opt.hessian_step
+            points += [x] if smallest_gap(x) > 0.1 * opt.hessian_step else []
+        value, _, x = max(((objective.value(x), -k, x) for k, x in enumerate(points)), default=(-np.inf, 0, optimum.x))
+        if not value > optimum.value - opt.max_snap_loss:
+            return optimum, information
+        return replace(optimum, x=x, value=value), observed_information(objective, x)
 
 
 def _repair_information(information: Array, n_parameters: int) -> Array:

@@ -64,6 +64,13 @@ class StructuralIdentifiability:
     measured: tuple[str, ...]
     disturbances: tuple[str, ...] = ()
 
+    def without_disturbances(self, names: Sequence[str]) -> StructuralIdentifiability:
+        """Return the same if some disturbances are zero: more values of the parameters may be equivalent then."""
+        if not names:
+            return self
+        rest = tuple(name for name in self.disturbances if name not in names)
+        return replace(self, system=self.system.given(names, are_all=False), disturbances=rest)
+
     @cached_property
     def _measured_system(self) -> IdentifiabilityProblem:
         """What was measured, with disturbances: of these all is known but their size."""
@@ -103,6 +110,11 @@ class StructuralIdentifiability:
     def unidentifiable(self) -> list[str]:
         """Parameters that no data of this kind can tell, in order."""
         return [name for name in self.system.parameters if any(name in way for way in self.unidentifiable_directions)]
+
+    @property
+    def pivots(self) -> set[str]:
+        """One parameter of each direction; the others are determined if these are held."""
+        return {min(way) for way in self.unidentifiable_directions}
 
     @cached_property
     def scale_confounded(self) -> list[str]:

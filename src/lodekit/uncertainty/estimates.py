@@ -164,6 +164,10 @@ def inflated_quantile(confidence: float, dof: float, inflation_factor: float = 1
     return float(inflation_factor) * student_quantile(confidence, max(float(dof) / inflation_factor**2, _MIN_DOF))
 
 
+#: The step of differences, in standard errors: longer ones leave a valley that bends.
+_DIFFERENCE_STEP = 0.1
+
+
 def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> tuple[Array, Array]:
     """Return the degrees of freedom of each learned parameter's standard error, infinite where it is known, and bends.
 
@@ -195,26 +199,36 @@ def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> tupl
         top, centre = objective.evaluate(x)
         # Powers of ten away nothing is finite, and to find that out takes long.
         for k in np.flatnonzero(known[:count] & (np.diag(finite)[:count] < _MAX_KNOWN_STD**2)).tolist():
-            # Half a standard error to either side.
-            along = 0.5 * finite[k] / np.sqrt(finite[k, k])
+            along = _DIFFERENCE_STEP * finite[k] / np.sqrt(finite[k, k])
             (up, above), (down, below) = (objective.evaluate(x + sign * along) for sign in (1.0, -1.0))
-            # The curvature along this direction, times the square of its length, and the slopes of V relative to V.
-            curvature, second = 0.5 * float(along @ (below - above)), above + below - 2.0 * centre
-            slopes = second[rest] / curvature
-            spread = float(slopes @ finite[rest, rest] @ slopes)
-            if not curvature > 0.0:
+            # The fall of the objective and of its slope. A fourth derivative changes the latter twice as much, so that
+            # the curvature is their difference.
+            fall, steeper, second = (
+                2.0 * top - up - down,
+                0.5 * float(along @ (below - above)),
+                above + below - 2.0 * centre,
+            )
+            curvature = 2.0 * fall - steeper
+            if not fall > 0.0:
                 continue
+            # The slopes of V relative to V.
+            slopes = second[rest] / fall
+            spread = float(slopes @ finite[rest, rest] @ slopes)
             if np.isfinite(spread) and spread > 0.0:
                 found[k] = max(2.0 / spread, _MIN_DOF)
-            # All in units of half a standard error; four of them, as shares of the fall of a parabola.
-            cubic, quartic = float(along @ second) / curvature, -12.0 * ((up + down - 2.0 * top) / curvature + 1.0)
+            # In units of a standard error; at two of them, as shares of the fall of a parabola.
+            cubic = float(along @ second) / (curvature * _DIFFERENCE_STEP)
+            quartic = 12.0 * (1.0 - fall / curvature) / _DIFFERENCE_STEP**2
             transform = objective.layout.transforms[objective.layout.free_parameters[k]]
             # Intervals of unbounded parameters are linear; the scale of the search is not, least of all next to zero.
-            linear = transform.log_jacobian_gradient(float(x[k])) * float(along[k]) if transform.is_unbounded else 0.0
-            gain = float(second @ finite @ second) / (2.0 * curvature) ** 2 - cubic**2
-            bend = 4.0 / 3.0 * abs(cubic + 3.0 * linear) + max(4.0 / 3.0 * quartic + 4.0 * gain, 0.0)
-            is_coarse = transform.is_unbounded and abs(along[k]) > 0.25
-            bends[k] = 0.0 if is_coarse else bend if np.isfinite(bend) else np.inf
+            slope = transform.log_jacobian_gradient(float(x[k])) if transform.is_unbounded else 0.0
+            linear, gain = (
+                slope * float(np.sqrt(finite[k, k])),
+                float(second @ finite @ second) / curvature**2 - cubic**2,
+            )
+            bend = 2.0 / 3.0 * abs(cubic + 3.0 * linear) + max(quartic / 3.0 + gain, 0.0)
+            is_coarse = transform.is_unbounded and finite[k, k] > 0.25
+            bends[k] = 0.0 if is_coarse else bend if curvature > 0.0 and np.isfinite(bend) else np.inf
     return found, bends
 
 

@@ -253,7 +253,8 @@ class ModalEngine(StackedEngine):
             return None
         mean = np.asarray(solve_triangular(root, image, check_finite=False)) if size else np.zeros(0)
         fitted = design @ mean
-        through = float(np.linalg.norm((target - fitted) * fitted))
+        # Modes may be much larger than their sum.
+        through = float(np.linalg.norm((target - fitted) * (np.abs(design) @ np.abs(mean))))
         for rows, part in zip(active_rows, _split_active(fitted, active_rows), strict=True):
             residuals[rows] -= part
         deviance = float(residuals @ residuals) + float(mean @ mean) + 2.0 * float(np.log(diagonal).sum())
@@ -265,8 +266,11 @@ class ModalEngine(StackedEngine):
             return None
         # The effect of relative errors of modes and known functions on half the deviance.
         through += self._propagated_rounding_error(known, residuals, noise_std)
-        # In practice, entries and the factorization have a relative error of 2e-15.
-        error = 4e-15 * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(residuals)))
+        # In practice, entries and the factorization have a relative error of 2e-15; that of a mode that grows by
+        # e^k and of a response to inputs with it is up to k^2 times larger.
+        exponents = observables.exponents(coefficients, prior.groups, include_signals=False)
+        growth = max(1.0, float(exponents.real.max(initial=0.0)) * (data.scaled_times[-1] - data.scaled_times[0]))
+        error = 4e-15 * growth**2 * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(residuals)))
         arrays = design, residuals, noise_std, mean, root
         return ModalPosterior(data, hyper, coefficients, grid, active_rows, *arrays, value, error)
 
