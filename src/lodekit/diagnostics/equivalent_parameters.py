@@ -165,7 +165,7 @@ class AlternativeOptimum:
     point: The vector of the layout.
     below: By how much its log evidence is less; below zero where it is more.
     is_alias: Whether it is the same oscillation seen at times that are multiples of one step.
-    values: Learned parameters that are elsewhere, in the user's units.
+    values: Learned parameters that are elsewhere, in the user's units; none if their errors include that place.
     errors: Standard errors of all learned parameters there, on the scale of the search; zero if they are not known.
     is_twin: Whether all that was measured behaves exactly as at the estimate.
     """
@@ -205,15 +205,16 @@ def find_alternative_optima(
     starts = [(x, True) for x in _alias_points(objective, optimum, times)]
     starts += [(x, False) for value, x in optimum.other_optima if value > optimum.value - _MAX_LOG_DROP - 1.0]
     starts += [(x, False) for x in _distant_points(objective, optimum, information, errors, structure)]
+    rivals = list[AlternativeOptimum]()
     for start, is_alias in starts:
-        if not _distinct_parameters(objective, start, optimum.x, errors):
-            continue
-        rival = _search_from(objective, optimum, start, errors)
-        if rival is None:
-            continue
-        point = np.array(rival.point)
-        if all(_distinct_parameters(objective, point, np.array(each.point), errors) for each in found):
-            found.append(replace(rival, is_alias=is_alias))
+        # However large errors are, one unit away may be another place.
+        if _distinct_parameters(objective, start, optimum.x, np.minimum(errors, 0.2)):
+            rival = _search_from(objective, optimum, start, errors)
+            rivals += [] if rival is None else [replace(rival, is_alias=is_alias)]
+    for rival in sorted(rivals, key=lambda rival: rival.below):
+        point, others = np.array(rival.point), [optimum.x, *(np.array(each.point) for each in found)]
+        own = errors if rival.values else 0.0 * errors
+        found += [rival] if all(_distinct_parameters(objective, point, each, own) for each in others) else []
     return tuple(sorted(found, key=lambda rival: rival.below))
 
 
@@ -251,12 +252,13 @@ def _distant_points(
 
 
 def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: Array) -> AlternativeOptimum | None:
-    """Return where a search from a point ends, if that is somewhere else and about as likely as the optimum."""
+    """Return where a search from a point ends, if that is about as likely as the optimum; without values if near it."""
     with np.errstate(all="ignore"):
         other = maximize_lbfgs(objective, start, tolerance=1e-3, max_iterations=100, known_optimum=optimum)
+    point, below = tuple(other.x.tolist()), optimum.value - other.value
     names = _distinct_parameters(objective, other.x, optimum.x, errors)
-    if not names or not other.value > optimum.value - _MAX_LOG_DROP:
-        return None
+    if not names or not below < _MAX_LOG_DROP:
+        return AlternativeOptimum(point, below, False, {}, {}) if below < _MAX_LOG_DROP else None
     layout, theta = objective.layout, objective.layout.unpack(other.x).theta
     with np.errstate(all="ignore"):
         free = ~(other.at_bound | (optimum.at_bound & (other.x == optimum.x)))
@@ -264,7 +266,7 @@ def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: A
     spread = np.nan_to_num(np.sqrt(np.maximum(np.diag(covariance), 0.0)), posinf=0.0)
     values = {name: float(theta[layout.names.index(name)]) for name in names}
     errors_there = {layout.names[n]: float(spread[k]) for k, n in enumerate(layout.free_parameters)}
-    return AlternativeOptimum(tuple(other.x.tolist()), optimum.value - other.value, False, values, errors_there)
+    return AlternativeOptimum(point, below, False, values, errors_there)
 
 
 def _find_equivalent_optima(

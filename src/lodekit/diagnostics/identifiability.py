@@ -267,11 +267,14 @@ def assess_identifiability(
         for number, share in zip(free, way, strict=True):
             if abs(share) > 0.1:
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
-    profiled, paths = _assess_profiles(shape, found, inflation)
+    # Where only combinations are determined, one parameter of each is held: nothing is lost, and searches are shorter.
+    pivots = [layout.index_of(name) for name in sorted(structure.pivots)]
+    held = replace(optimum, at_bound=optimum.at_bound | np.isin(np.arange(layout.size), pivots))
+    profiled, paths = _assess_profiles(shape._replace(optimum=held), found, inflation)
     found |= profiled
-    paths += _profile_combinations(shape, structure)
+    paths += _profile_combinations(shape._replace(optimum=held), structure.unidentifiable, pivots)
     with np.errstate(all="ignore"):
-        paths += continue_profiles(objective, optimum, information, paths)
+        paths += continue_profiles(objective, held, information, paths)
     found |= _assess_near_bounds(shape, found, paths)
     combinations = find_flat_combinations(objective, optimum, information)
     for name, result in found.items():
@@ -467,33 +470,31 @@ def _assess_profiles(
 
 
 def _profile_combinations(
-    shape: LikelihoodShape, structure: StructuralIdentifiability
+    shape: LikelihoodShape, names: Sequence[str], pivots: Sequence[int]
 ) -> list[tuple[int, ProfilePath]]:
     """Return profiles of combinations that are all that is determined of parameters, if the curvature leaves doubts.
 
-    Of ``a*b``, one factor is held and the other one moves: others may depend on it, above all if it is next to nothing.
+    Of ``a*b``, one factor is held, a pivot, and the other one moves: others may depend on it, above all if it is next
+    to nothing.
     """
-    objective, optimum, information, *_ = shape
-    layout, moves = objective.layout, np.zeros(len(structure.pivots))
-    places, paths = [layout.index_of(name) for name in sorted(structure.pivots)], list[tuple[int, ProfilePath]]()
-    at_bound = np.isin(np.arange(layout.size), places) | optimum.at_bound
-    errors = relative_standard_errors(objective, replace(optimum, at_bound=at_bound), information) if places else {}
-    if all(0.0 < errors[name] < _MAX_QUADRATIC_STD for name in structure.unidentifiable if name in errors):
+    objective, held, information, *_ = shape
+    layout, moves, paths = objective.layout, np.zeros(len(pivots)), list[tuple[int, ProfilePath]]()
+    errors = relative_standard_errors(objective, held, information)
+    doubtful = [name for name in names if not 0.0 < errors.get(name, _MAX_QUADRATIC_STD / 2.0) < _MAX_QUADRATIC_STD]
+    if not doubtful:
         return paths
     # Factors that are held have the size that is expected of them, so that the others can be moved as far as needed.
-    for k, place in enumerate(places):
-        transform, here = layout.transforms[layout.free_parameters[place]], float(optimum.x[place])
+    for k, place in enumerate(pivots):
+        transform, here = layout.transforms[layout.free_parameters[place]], float(held.x[place])
         moves[k] = -math.copysign(transform.distance_from_expected(here), here - transform.centre)
     with np.errstate(all="ignore"):
-        surface = ObjectiveSurface(objective, optimum, information, places, "relearned")
-        x = surface.reoptimize(optimum.x + surface.directions @ moves)
+        surface = ObjectiveSurface(objective, held, information, pivots, "relearned")
+        x = surface.reoptimize(held.x + surface.directions @ moves)
         if not surface.relative_value(x) > -_MAX_FLAT_CHANGE:
             return paths
-        held, curvature = replace(optimum, x=x, at_bound=at_bound), observed_information(objective, x)
-        for name in structure.unidentifiable:
-            if name in errors and not 0.0 < errors[name] < _MAX_QUADRATIC_STD:
-                position = layout.index_of(name)
-                paths += ((position, path) for path in profile_likelihood(objective, held, curvature, position)[2])
+        moved, curvature = replace(held, x=x), observed_information(objective, x)
+        for position in map(layout.index_of, doubtful):
+            paths += ((position, path) for path in profile_likelihood(objective, moved, curvature, position)[2])
     return paths
 
 

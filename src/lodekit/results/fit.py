@@ -291,7 +291,7 @@ class Fit:
     def parameter_uncertainty(self) -> LaplaceApproximation:
         """The uncertainty of all estimates (Laplace approximation), and its effect on predictions."""
         state = self.joint_fit.setup.objective, self.optimum, self.corrected_information, self.setup.engine.posterior
-        alternatives = [(each.point, each.below) for each in self.diagnosis.alternatives]
+        alternatives = [(each.point, each.below) for each in self.diagnosis.alternatives if each.values]
         return LaplaceApproximation(*state, alternatives, is_single_record=self.parent is not None)
 
     @cached_property
