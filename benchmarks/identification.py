@@ -279,8 +279,9 @@ def print_violations(rows: list[dict[str, Any]]) -> dict[str, Any]:
             )
     violated, better = sum(bool(row["excluded"]) for row in rows), sum(row["gain"] > 0.1 for row in rows)
     print(f"{len(rows)} cases, {violated} with an interval, bound or verdict that is wrong (required: 0)")
-    print(f"{better} with an optimum that is higher by more than 0.1 nats")
-    return {"cases": len(rows), "violated": violated, "better": better}
+    refused = sum("refused" in row for row in rows)
+    print(f"{better} with an optimum that is higher by more than 0.1 nats, {refused} refused because of rounding")
+    return {"cases": len(rows), "violated": violated, "better": better, "refused": refused}
 
 
 def print_differences(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from scipy.optimize import differential_evolution, minimize
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
+from lodekit.errors import AccuracyError
 from lodekit.fitting.lbfgs import search_bounds
 from lodekit.results.fit import Fit
 
@@ -337,8 +338,12 @@ def move_straight(fit: Fit, x: Array, along: Array, place: int, target: float) -
 def check_case(case: OpenCase, seed: int) -> dict[str, Any]:
     """Return what was reported of a case and what of it is wrong."""
     start = time.process_time()
-    with threadpool_limits(1, user_api="blas"):
-        fit = case.fit()
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            fit = case.fit()
+    except AccuracyError as error:
+        # Rounding leaves no result, which is no wrong one.
+        return {"case": case.name, "seed": seed, "gain": 0.0, "excluded": {}, "refused": str(error)}
     intervals = reported(fit)
     watched = search_globally(fit, seed)
     excluded = find_excluded(fit, watched, intervals)

@@ -88,6 +88,25 @@ def test_points_far_from_any_fit_do_not_shorten_blocks_for_later_points() -> Non
     assert engine.value(hyper) == before
 
 
+@pytest.mark.parametrize("growth", [4.0, 10.0, 16.0, 21.0, 27.0, 33.0])
+def test_the_modal_engine_knows_its_rounding_errors_if_a_mode_grows(growth: float) -> None:
+    """Changes of the parameters in the last digits show how many digits the response to an input has left."""
+    times, generator = 0.1 * np.arange(30.0), np.random.default_rng(0)
+    u, noise = np.repeat(generator.standard_normal(8), 4)[:30], 0.02 * generator.standard_normal((2, 30))
+    chain = lk.System(
+        "y' = -a*(y - z) + u; z' = a*(y - z) - b*(z - x); x' = b*(z - x) - c*x",
+        parameters={name: lk.Parameter(fixed=1.0) for name in "abc"},
+    )
+    gp = lk.LODEGP(chain, inputs={"u": "hold"}, engine="modal", random_state=0)
+    gp.fit(times, {"y": np.sin(times) + noise[0], "z": 0.3 * times + noise[1], "u": u})
+    hyper, engine = gp.fit_.hyperparameters, gp.fit_.setup.engine
+    assert isinstance(engine, FallbackEngine)
+    theta = np.array([1.0, 0.6, -1.5 - growth / times[-1]])
+    moved = [replace(hyper, theta=theta * (1.0 + 1e-14 * generator.standard_normal(3))) for _ in range(12)]
+    values, errors = np.transpose([engine.primary.value_with_error(each) for each in moved])
+    assert np.std(values) <= 3.0 * np.median(errors)
+
+
 def cluster(gap: float, right: str) -> lk.System:
     """Return a system with three roots that are `gap` apart."""
     a, b, c = (1 + k * Fraction(str(gap)) for k in range(3))

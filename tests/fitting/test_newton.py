@@ -181,8 +181,7 @@ def test_a_factor_that_a_deviation_makes_up_for_costs_no_degrees_of_freedom() ->
 
 
 @pytest.mark.parametrize(
-    ("cubic", "pull", "valley", "expected"),
-    [(0.05, 0.0, 0.3, 0.2), (0.0, 0.3, 0.0, 0.36), (0.05, 0.0, 3.0, 0.2)],
+    ("cubic", "pull", "valley", "expected"), [(0.05, 0.0, 0.3, 0.2), (0.0, 0.3, 0.0, 0.36), (0.05, 0.0, 3.0, 0.2)]
 )
 def test_a_bend_is_the_share_by_which_a_profile_falls_less_than_a_parabola(
     cubic: float, pull: float, valley: float, expected: float
