@@ -213,7 +213,7 @@ def find_alternative_optima(
             rivals += [] if rival is None else [replace(rival, is_alias=is_alias)]
     for rival in sorted(rivals, key=lambda rival: rival.below):
         point, others = np.array(rival.point), [optimum.x, *(np.array(each.point) for each in found)]
-        own = errors if rival.values else 0.0 * errors
+        own = errors if rival.values else np.zeros_like(errors)
         found += [rival] if all(_distinct_parameters(objective, point, each, own) for each in others) else []
     return tuple(sorted(found, key=lambda rival: rival.below))
 

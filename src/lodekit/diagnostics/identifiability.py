@@ -138,8 +138,8 @@ def _equation_moments(
 #: one that is as wide on the whole, where it holds rivals.
 _MAX_IDENTIFIED_STD = 2.0
 #: Intervals follow from the curvature if the standard error on the scale of the search, and the share by which the
-#: profile falls less than a parabola, are below these, or there are fewer degrees of freedom.
-_MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND, _MIN_BENT_DOF = 0.15, 0.1, 10.0
+#: profile falls less than a parabola, are below these.
+_MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND = 0.15, 0.1
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class IdentifiabilityResult:
 
     def interval_at(self, value: float, confidence: float, quantile: float | None = None) -> tuple[float, float] | None:
         """Return the interval at a confidence level around a value, if known, interpolated between levels."""
-        if self.interval is None or confidence == 0.95 or (not self.identified and not self.ladder):
+        if self.interval is None or (confidence == 0.95 and quantile is None) or not (self.identified or self.ladder):
             return self.interval
         rungs = ((0.0, value, value), *(self.ladder or ((NORMAL_QUANTILE_95, *self.interval),)))
         deviate = student_quantile(confidence) if quantile is None else quantile
@@ -270,9 +270,10 @@ def assess_identifiability(
     # Where only combinations are determined, one parameter of each is held: nothing is lost, and searches are shorter.
     pivots = [layout.index_of(name) for name in sorted(structure.pivots)]
     held = replace(optimum, at_bound=optimum.at_bound | np.isin(np.arange(layout.size), pivots))
-    profiled, paths = _assess_profiles(shape._replace(optimum=held), found, inflation)
+    around = LikelihoodShape(objective, held, information, *shape[3:])
+    profiled, paths = _assess_profiles(around, found, inflation)
     found |= profiled
-    paths += _profile_combinations(shape._replace(optimum=held), structure.unidentifiable, pivots)
+    paths += _profile_combinations(around, structure.unidentifiable, pivots)
     with np.errstate(all="ignore"):
         paths += continue_profiles(objective, held, information, paths)
     found |= _assess_near_bounds(shape, found, paths)
@@ -440,9 +441,8 @@ def _assess_profiles(
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
     for name, relative in errors.items():
         position = layout.index_of(name)
-        # Larger standard errors, and profiles that are no parabolas, make the shape of the likelihood matter; but few
-        # degrees of freedom bend all profiles, and Student's t accounts for that.
-        is_parabola = bends[position] < _MAX_QUADRATIC_BEND or dof[position] < _MIN_BENT_DOF
+        # Larger standard errors, and profiles that are no parabolas, make the shape of the likelihood matter.
+        is_parabola = bends[position] < _MAX_QUADRATIC_BEND
         if name in known or (0.0 < relative < _MAX_QUADRATIC_STD and is_parabola):
             continue
         if 0.0 < relative < 3.0:

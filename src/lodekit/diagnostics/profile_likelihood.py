@@ -410,7 +410,8 @@ def continue_profiles(
     found = []
     for k in sorted({place for place, _ in paths}):
         transform = objective.layout.transforms[objective.layout.free_parameters[k]]
-        own = [x[k] for place, path in paths if place == k for x, height in path if height >= -CHI2_95_HALF]
+        mine = (path for place, path in paths if place == k)
+        own = [x[k] for path in mine for x, _ in _points_above_drop(path, CHI2_95_HALF)]
         # With this parameter held, points of other profiles may rise.
         near = [x for place, path in paths if place != k for x, height in path if height >= -2.0 * CHI2_95_HALF]
         for sign in (-1, 1):
@@ -420,7 +421,9 @@ def continue_profiles(
             if sign * x[k] - edge <= 0.05 * (edge - sign * optimum.x[k]):
                 continue
             surface, path = ObjectiveSurface(objective, optimum, information, [k], "relearned"), ProfilePath()
-            for target in (float(x[k]), *_step_targets(transform, float(x[k]), sign)):
+            start = float(x[k])
+            steps = [start + share * (start - float(optimum.x[k])) for share in (0.0, 0.25, 0.75)]
+            for target in sorted([*steps, *_step_targets(transform, start, sign)], reverse=sign < 0):
                 x = _profile_point(surface, x, k, target)
                 path.append((x, surface.relative_value(x)))
                 if path[-1][1] < -CHI2_95_HALF:

@@ -226,7 +226,8 @@ def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> tupl
                 slope * float(np.sqrt(finite[k, k])),
                 float(second @ finite @ second) / curvature**2 - cubic**2,
             )
-            bend = 2.0 / 3.0 * abs(cubic + 3.0 * linear) + max(quartic / 3.0 + gain, 0.0)
+            # What learned noise bends, Student's t accounts for.
+            bend = 2.0 / 3.0 * abs(cubic + 3.0 * linear) + max(quartic / 3.0 + gain - 2.0 / found[k], 0.0)
             is_coarse = transform.is_unbounded and finite[k, k] > 0.25
             bends[k] = 0.0 if is_coarse else bend if curvature > 0.0 and np.isfinite(bend) else np.inf
     return found, bends

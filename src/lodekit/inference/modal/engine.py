@@ -253,8 +253,7 @@ class ModalEngine(StackedEngine):
             return None
         mean = np.asarray(solve_triangular(root, image, check_finite=False)) if size else np.zeros(0)
         fitted = design @ mean
-        # Modes may be much larger than their sum.
-        through = float(np.linalg.norm((target - fitted) * (np.abs(design) @ np.abs(mean))))
+        through = float(np.linalg.norm((target - fitted) * fitted))
         for rows, part in zip(active_rows, _split_active(fitted, active_rows), strict=True):
             residuals[rows] -= part
         deviance = float(residuals @ residuals) + float(mean @ mean) + 2.0 * float(np.log(diagonal).sum())
