@@ -293,3 +293,13 @@ def test_a_constant_input_does_not_bound_its_gain() -> None:
     assert gp.parameters_["tau"].identified
     assert gp.parameters_["K"].interval[1] == math.inf
     assert gp.parameters_["y0"].interval[0] == -math.inf
+
+
+def test_an_interval_of_a_profile_is_widened_at_every_level() -> None:
+    """Correlated residuals multiply the quantile; the usual 95 % is no exception."""
+    ladder = tuple((q, 2.0 * math.exp(-0.2 * q), 2.0 * math.exp(0.2 * q)) for q in (0.7, 1.65, 1.96, 2.6, 3.3))
+    verdict = IdentifiabilityResult(True, "", "profile", ladder[2][1:], ladder)
+    assert verdict.interval_at(2.0, 0.95) == ladder[2][1:]
+    wider = 2.0 * math.exp(-1.4), 2.0 * math.exp(1.4)
+    assert verdict.interval_at(2.0, 0.95, 7.0) == pytest.approx(wider)
+    assert verdict.interval_at(2.0, 0.9, 7.0) == pytest.approx(wider)

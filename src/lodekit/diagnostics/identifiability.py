@@ -395,8 +395,12 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
                 found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
         elif any(rival.is_alias or rival.is_twin for rival in own):
             others = ", ".join(f"{rival.values[name]:.4g}" for rival in own)
-            reason = "alias" if any(rival.is_alias for rival in own) else "twin"
-            found[name] = IdentifiabilityResult(False, f"{others} would do as well", reason, interval)
+            is_alias = any(rival.is_alias for rival in own)
+            # One more turn in each step is always possible.
+            interval = (transform.low, transform.high) if is_alias else interval
+            found[name] = IdentifiabilityResult(
+                False, f"{others} would do as well", "alias" if is_alias else "twin", interval
+            )
         elif max(ends) - min(ends) > 2.0 * NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD and not transform.is_unbounded:
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "rival", interval)
         elif own or is_outside:

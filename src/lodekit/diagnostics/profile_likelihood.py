@@ -243,9 +243,13 @@ def _trace_profile(
             if outside - moved < 0.05 * outside:
                 break
             step = min(step, 0.7 * (outside - moved))
-        point = _profile_point(surface, x, position, at(moved + step), retry=False)
-        height = surface.relative_value(point)
-        new = float(np.sqrt(2.0 * max(-height, 0.0)))
+        # Beyond the interval by far, the valley may have been lost.
+        for retry in (False, True):
+            point = _profile_point(surface, x, position, at(moved + step), path, retry=retry)
+            height = surface.relative_value(point)
+            new = float(np.sqrt(2.0 * max(-height, 0.0)))
+            if not new > 1.3 * target_root:
+                break
         if new > 1.3 * target_root:
             outside = moved + step
             std_error = max(step / (new - reached), 0.05 * step / target_root) if np.isfinite(new) else 0.2 * std_error
@@ -295,7 +299,7 @@ def _bracket_edge(
     """
     x = surface.optimum_point
     for target in _step_targets(transform, float(surface.optimum_point[position]), sign):
-        found = _profile_point(surface, x, position, target)
+        found = _profile_point(surface, x, position, target, path)
         path.append((found, surface.relative_value(found)))
         if path[-1][1] < -CHI2_95_HALF:
             return x, target - float(x[position])
@@ -317,7 +321,7 @@ def _locate_edge(
         if not inside < middle < outside:
             # By what order of magnitude the parameter can move is not known; then between two orders.
             middle = float(np.sqrt(inside * outside)) if inside else 0.1 * outside
-        point = _profile_point(surface, x, position, start + sign * middle)
+        point = _profile_point(surface, x, position, start + sign * middle, [])
         height = surface.relative_value(point)
         path.append((point, height))
         if height < -CHI2_95_HALF:
@@ -332,12 +336,19 @@ def _locate_edge(
     return float(start + sign * outside)
 
 
-def _profile_point(surface: ObjectiveSurface, x: Array, position: int, target: float, *, retry: bool = True) -> Array:
-    """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to."""
+def _profile_point(
+    surface: ObjectiveSurface, x: Array, position: int, target: float, path: ProfilePath, *, retry: bool = True
+) -> Array:
+    """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to.
+
+    The last points of the path show where the valley leads (secant predictor).
+    """
     length = target - float(x[position])
     along, alone = length * surface.directions[:, 0], length * np.eye(len(x))[position]
     starts = [x + np.clip(move, -_MAX_DISTANCE, _MAX_DISTANCE) for move in (along, alone)]
     starts.append(_predict_linearly(surface, x, position, target))
+    if len(path) > 1 and (passed := float(path[-1][0][position] - path[-2][0][position])):
+        starts.append(x + length / passed * (path[-1][0] - path[-2][0]))
     for start in starts:
         start[position] = target
     found = surface.reoptimize(max(starts, key=surface.relative_value))
@@ -392,7 +403,7 @@ def find_fall(surface: ObjectiveSurface, position: int, x: Array, step: float) -
     with np.errstate(all="ignore"):
         for share in (1.0, 1.5, 2.25, 3.5, 5.0) if 0.0 < abs(step) < np.inf else ():
             target = start + share * step
-            x = _profile_point(surface, x, position, target)
+            x = _profile_point(surface, x, position, target, [])
             if surface.relative_value(x) < -CHI2_95_HALF:
                 break
     return target
@@ -424,7 +435,7 @@ def continue_profiles(
             start = float(x[k])
             steps = [start + share * (start - float(optimum.x[k])) for share in (0.0, 0.25, 0.75)]
             for target in sorted([*steps, *_step_targets(transform, start, sign)], reverse=sign < 0):
-                x = _profile_point(surface, x, k, target)
+                x = _profile_point(surface, x, k, target, path)
                 path.append((x, surface.relative_value(x)))
                 if path[-1][1] < -CHI2_95_HALF:
                     break
