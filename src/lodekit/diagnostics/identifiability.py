@@ -138,8 +138,8 @@ def _equation_moments(
 #: one that is as wide on the whole, where it holds rivals.
 _MAX_IDENTIFIED_STD = 2.0
 #: Intervals follow from the curvature if the standard error on the scale of the search, and the share by which the
-#: profile falls less than a parabola, are below these.
-_MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND = 0.15, 0.1
+#: profile falls less than a parabola, are below these, or there are fewer degrees of freedom.
+_MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND, _MIN_BENT_DOF = 0.15, 0.1, 10.0
 
 
 @dataclass(frozen=True)
@@ -445,8 +445,9 @@ def _assess_profiles(
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
     for name, relative in errors.items():
         position = layout.index_of(name)
-        # Larger standard errors, and profiles that are no parabolas, make the shape of the likelihood matter.
-        is_parabola = bends[position] < _MAX_QUADRATIC_BEND
+        # Larger standard errors, and profiles that are no parabolas, make the shape of the likelihood matter; but few
+        # degrees of freedom bend all profiles, and Student's t accounts for that.
+        is_parabola = bends[position] < _MAX_QUADRATIC_BEND or dof[position] < _MIN_BENT_DOF
         if name in known or (0.0 < relative < _MAX_QUADRATIC_STD and is_parabola):
             continue
         if 0.0 < relative < 3.0:

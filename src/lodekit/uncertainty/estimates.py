@@ -164,8 +164,8 @@ def inflated_quantile(confidence: float, dof: float, inflation_factor: float = 1
     return float(inflation_factor) * student_quantile(confidence, max(float(dof) / inflation_factor**2, _MIN_DOF))
 
 
-#: The step of differences, in standard errors: longer ones leave a valley that bends.
-_DIFFERENCE_STEP = 0.1
+#: Steps of differences, in standard errors: long ones leave a valley that bends, but are needed next to a kink.
+_DIFFERENCE_STEPS = 0.1, 0.5
 
 
 def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> tuple[Array, Array]:
@@ -199,33 +199,30 @@ def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> tupl
         top, centre = objective.evaluate(x)
         # Powers of ten away nothing is finite, and to find that out takes long.
         for k in np.flatnonzero(known[:count] & (np.diag(finite)[:count] < _MAX_KNOWN_STD**2)).tolist():
-            along = _DIFFERENCE_STEP * finite[k] / np.sqrt(finite[k, k])
-            (up, above), (down, below) = (objective.evaluate(x + sign * along) for sign in (1.0, -1.0))
-            # The fall of the objective and of its slope. A fourth derivative changes the latter twice as much, so that
-            # the curvature is their difference.
-            fall, steeper, second = (
-                2.0 * top - up - down,
-                0.5 * float(along @ (below - above)),
-                above + below - 2.0 * centre,
-            )
-            curvature = 2.0 * fall - steeper
+            for step in _DIFFERENCE_STEPS:
+                along = step * finite[k] / np.sqrt(finite[k, k])
+                (up, above), (down, below) = (objective.evaluate(x + sign * along) for sign in (1.0, -1.0))
+                # Next to a kink, short steps show nothing else.
+                fall = 2.0 * top - up - down
+                if fall < 2.0 * step**2:
+                    break
             if not fall > 0.0:
                 continue
+            # A fourth derivative changes the slopes twice as much, so that the curvature is the difference.
+            second, curvature = above + below - 2.0 * centre, 2.0 * fall - 0.5 * float(along @ (below - above))
             # The slopes of V relative to V.
             slopes = second[rest] / fall
             spread = float(slopes @ finite[rest, rest] @ slopes)
             if np.isfinite(spread) and spread > 0.0:
                 found[k] = max(2.0 / spread, _MIN_DOF)
             # In units of a standard error; at two of them, as shares of the fall of a parabola.
-            cubic = float(along @ second) / (curvature * _DIFFERENCE_STEP)
-            quartic = 12.0 * (1.0 - fall / curvature) / _DIFFERENCE_STEP**2
+            cubic = float(along @ second) / (curvature * step)
+            quartic = 12.0 * (1.0 - fall / curvature) / step**2
             transform = objective.layout.transforms[objective.layout.free_parameters[k]]
             # Intervals of unbounded parameters are linear; the scale of the search is not, least of all next to zero.
             slope = transform.log_jacobian_gradient(float(x[k])) if transform.is_unbounded else 0.0
-            linear, gain = (
-                slope * float(np.sqrt(finite[k, k])),
-                float(second @ finite @ second) / curvature**2 - cubic**2,
-            )
+            linear = slope * float(np.sqrt(finite[k, k]))
+            gain = float(second @ finite @ second) / curvature**2 - cubic**2
             # What learned noise bends, Student's t accounts for.
             bend = 2.0 / 3.0 * abs(cubic + 3.0 * linear) + max(quartic / 3.0 + gain - 2.0 / found[k], 0.0)
             is_coarse = transform.is_unbounded and finite[k, k] > 0.25
