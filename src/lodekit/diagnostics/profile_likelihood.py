@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 from scipy.optimize import minimize
@@ -383,15 +384,21 @@ def has_equivalent_beyond_infinity(
 
     Shapes: information (n, n), x (n,).
     """
-    other = x.copy()
-    for k, transform in enumerate(objective.layout.transforms.values()):
-        is_large = abs(transform.forward(float(x[k]))) > _MAX_DISTANCE * transform.expected_magnitude
-        other[k] = -x[k] if transform.is_unbounded and is_large else x[k]
+    transforms = enumerate(objective.layout.transforms.values())
+    large = [
+        k for k, transform in transforms
+        if transform.is_unbounded and abs(transform.forward(float(x[k]))) > _MAX_DISTANCE * transform.expected_magnitude
+    ]  # fmt: skip
+    if position not in large:
+        return False
+    # Others that are large may change their signs with it: three of them at most, as all choices are tried.
+    beside = [k for k in large if k != position][:3]
+    choices = [flipped for size in range(len(beside) + 1) for flipped in combinations(beside, size)]
+    others = [np.where(np.isin(np.arange(len(x)), [position, *flipped]), -x, x) for flipped in choices]
     with np.errstate(all="ignore"):
         surface = ObjectiveSurface(objective, optimum, information, [position], "relearned")
-        return bool(
-            other[position] != x[position] and surface.relative_value(surface.reoptimize(other)) > -CHI2_95_HALF
-        )
+        best = max(others, key=surface.relative_value)
+        return surface.relative_value(surface.reoptimize(best)) > -CHI2_95_HALF
 
 
 def find_fall(surface: ObjectiveSurface, position: int, x: Array, step: float) -> float:
