@@ -240,7 +240,7 @@ def _distant_points(
         return
     for k, transform in moving:
         here, surface = float(optimum.x[k]), ObjectiveSurface(objective, optimum, information, [k], "relearned")
-        expected = here - math.copysign(transform.distance_from_expected(here), here - transform.centre)
+        expected = transform.expected_point(here)
         targets = [here - _START_DISTANCE, here + _START_DISTANCE, expected]
         for there in dict.fromkeys([*targets, -here, -expected] if transform.is_unbounded else targets):
             start = optimum.x.copy()
@@ -256,9 +256,11 @@ def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: A
     with np.errstate(all="ignore"):
         other = maximize_lbfgs(objective, start, tolerance=1e-3, max_iterations=100, known_optimum=optimum)
     point, below = tuple(other.x.tolist()), optimum.value - other.value
+    if not below < _MAX_LOG_DROP:
+        return None
     names = _distinct_parameters(objective, other.x, optimum.x, errors)
-    if not names or not below < _MAX_LOG_DROP:
-        return AlternativeOptimum(point, below, False, {}, {}) if below < _MAX_LOG_DROP else None
+    if not names:
+        return AlternativeOptimum(point, below, False, {}, {})
     layout, theta = objective.layout, objective.layout.unpack(other.x).theta
     with np.errstate(all="ignore"):
         free = ~(other.at_bound | (optimum.at_bound & (other.x == optimum.x)))

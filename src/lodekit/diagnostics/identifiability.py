@@ -485,13 +485,13 @@ def _profile_combinations(
     objective, held, information, *_ = shape
     layout, moves, paths = objective.layout, np.zeros(len(pivots)), list[tuple[int, ProfilePath]]()
     errors = relative_standard_errors(objective, held, information)
-    doubtful = [name for name in names if not 0.0 < errors.get(name, _MAX_QUADRATIC_STD / 2.0) < _MAX_QUADRATIC_STD]
+    doubtful = [name for name in names if name in errors and not 0.0 < errors[name] < _MAX_QUADRATIC_STD]
     if not doubtful:
         return paths
     # Factors that are held have the size that is expected of them, so that the others can be moved as far as needed.
     for k, place in enumerate(pivots):
-        transform, here = layout.transforms[layout.free_parameters[place]], float(held.x[place])
-        moves[k] = -math.copysign(transform.distance_from_expected(here), here - transform.centre)
+        here = float(held.x[place])
+        moves[k] = layout.transforms[layout.free_parameters[place]].expected_point(here) - here
     with np.errstate(all="ignore"):
         surface = ObjectiveSurface(objective, held, information, pivots, "relearned")
         x = surface.reoptimize(held.x + surface.directions @ moves)

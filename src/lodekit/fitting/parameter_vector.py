@@ -61,6 +61,10 @@ class ParameterTransform:
             return max(0.0, abs(x) - abs(self.inverse(self.expected_magnitude)))
         return abs(x - self.centre)
 
+    def expected_point(self, x: float) -> float:
+        """Return the point of expected magnitude that is nearest to a point `x` of the real line."""
+        return x - math.copysign(self.distance_from_expected(x), x - self.centre)
+
     def nearest_bound(self, value: float) -> tuple[float, float]:
         """Return the bound next to a value, or zero for an unbounded parameter, and the direction away from it."""
         if self.is_unbounded:
