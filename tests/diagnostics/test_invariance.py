@@ -45,6 +45,19 @@ def test_of_the_optima_on_a_ridge_the_same_one_is_found_in_every_order() -> None
     assert first == pytest.approx(second, rel=1e-3)
 
 
+def test_correlations_of_innovations_do_not_depend_on_the_order_of_channels() -> None:
+    case = next(draw_invariance_cases(3, "one sine, measured"))
+
+    def correlations_of(own: OpenCase) -> dict[str, float]:
+        """Return the correlation of neighbouring innovations of each channel."""
+        checks = own.fit().diagnosis.checks
+        assert all(check.whiteness is not None and check.whiteness.innovations for check in checks)
+        return {check.name: check.memory for check in checks}
+
+    other = reorder(case, "channels", np.random.default_rng(1))
+    assert correlations_of(other) == pytest.approx(correlations_of(case), abs=1e-3)
+
+
 def drop(rows: np.ndarray, layout: ParameterLayout, x: np.ndarray) -> float:
     """Return a log likelihood that is zero if all parameters are one."""
     return -0.5 * float(np.sum((rows @ (layout.unpack(x).theta - 1.0)) ** 2))

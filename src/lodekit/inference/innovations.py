@@ -21,7 +21,7 @@ from lodekit.support.arguments import Array, IndexArray
 
 
 class InnovationSequence(Protocol):
-    """Measurements one after the other, in the order of time; at one time, in the order of observables."""
+    """Measurements one after the other, in the order of time; at one time, in the order of names."""
 
     @property
     def times(self) -> Array:
@@ -133,9 +133,9 @@ def create_filter(
     """Return a function that computes the innovations of measurements at given hyperparameters.
 
     They are in the order of time; None if rounding hides what each measurement adds. The innovation of a measurement is
-    its difference from the prediction from all that were made before, and from those of observables before it at the
-    same time, divided by the standard deviation of that prediction. If the model holds, innovations are independent and
-    standard normal, however flexible it is; measurements minus the posterior mean are neither.
+    its difference from the prediction from all that were made before, and from those at the same time whose names are
+    before its own, divided by the standard deviation of that prediction. If the model holds, innovations are
+    independent and standard normal, however flexible it is; measurements minus the posterior mean are neither.
     """
     if uses_kalman_filter(factory, prior) and not given_observables:
         return KalmanEngine(KalmanData.from_series(prior, series)).compute_innovations

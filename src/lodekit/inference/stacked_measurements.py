@@ -82,6 +82,11 @@ class StackedMeasurements:
         return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
 
     @cached_property
+    def filter_order(self) -> IndexArray:
+        """The position of each observable in a filter among those of the same time: by name, however declared."""
+        return np.argsort(np.argsort(self.prior.noise.observables))
+
+    @cached_property
     def observable_rows(self) -> list[slice]:
         """The rows of each observable among all measurements."""
         return [slice(start, stop) for start, stop in pairwise(self.offsets.tolist())]

@@ -284,7 +284,7 @@ def compute_dense_innovations(
     """Return measurements in the order of time; None where rounding hides what each one adds."""
     numbers = np.repeat(np.arange(len(data.index)), [len(index) for index in data.index])
     times = np.concatenate([data.times[index] for index in data.index])
-    order = np.lexsort((numbers, times, ~np.isin(numbers, list(given_observables))))
+    order = np.lexsort((data.filter_order[numbers], times, ~np.isin(numbers, list(given_observables))))
     if data.prior.kernels or data.prior.channels is not None:
         state = factorize_covariance(data, hyper)
         # Above this error per measurement, rounding hides the noise.

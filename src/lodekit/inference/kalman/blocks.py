@@ -316,14 +316,15 @@ class KalmanData(StackedMeasurements):
         count, width = len(self.times), len(self.index)
         columns = np.repeat(np.arange(width), np.diff(self.offsets))
         numbers = columns if self.averaging is None else self.averaging.row_index
+        order_at_one_time = self.filter_order[columns]
         where = np.concatenate(self.index) if width else np.zeros(0, dtype=np.intp)
         # One row for each measurement if times repeat, or if fewer than half of all entries were measured.
         is_twice = any((np.diff(index) <= 0).any() for index in self.index)
         if is_twice or self.size < 0.5 * count * width:
-            order = np.lexsort((columns, where))
+            order = np.lexsort((order_at_one_time, where))
             return self.scaled_times[where[order]], numbers[order][:, None], order[:, None]
         rows = np.full((count, width), -1, dtype=np.intp)
-        rows[where, columns] = np.arange(self.size)
+        rows[where, order_at_one_time] = np.arange(self.size)
         return self.scaled_times, np.where(rows >= 0, np.append(numbers, -1)[rows], -1), rows
 
     def layout(self, block_length: int | None = None) -> BlockLayout:
