@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
 from interval_rule import DROP, Watched, draw_cases, find_excluded, reported, search_globally
+from invariance import draw_invariance_cases
 from lodekit.results.fit import Fit
 
 
@@ -64,6 +66,22 @@ def test_rates_that_are_best_if_they_are_equal_have_intervals() -> None:
         point[other] += fit.optimum.x[place] - point[place]
         assert watched.climb(point, np.delete(np.eye(len(point)), place, axis=1)) > fit.optimum.value - DROP
         assert reported(fit)["a"][0] < rate < reported(fit)["a"][1]
+
+
+def test_lags_that_can_be_exchanged_have_the_same_interval() -> None:
+    """Their curvature is wrong, as two are almost equal: the intervals were (0.004, 223), (0.002, 308), (0.25, 1.3)."""
+    fit = next(draw_invariance_cases(3, "three lags")).fit()
+    intervals = np.log([reported(fit)[name] for name in "abc"])
+    # Ends of intervals are located to 5 % of their length.
+    assert np.ptp(intervals, axis=0).max() < 0.05 * np.diff(intervals).min()
+
+
+def test_other_parameters_follow_one_that_is_moved_to_a_higher_optimum() -> None:
+    """The log evidence was 1.7 lower."""
+    fit = next(draw_invariance_cases(3, "exchange")).fit()
+    point = fit.layout.pack(replace(fit.hyperparameters, theta=np.array([7.2, 0.885, 0.971])))
+    assert fit.layout.names == ("a", "c", "b")
+    assert fit.optimum.value > Watched(fit).climb(point, np.eye(4)) - 0.1
 
 
 def test_other_values_behave_alike_if_a_disturbance_is_best_at_zero() -> None:

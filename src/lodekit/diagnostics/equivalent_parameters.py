@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.diagnostics.profile_likelihood import ObjectiveSurface
+from lodekit.diagnostics.profile_likelihood import ObjectiveSurface, profile_point
 from lodekit.fitting.hessian import invert_information, observed_information
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
 from lodekit.fitting.objective import Objective
@@ -243,10 +243,8 @@ def _distant_points(
         expected = transform.expected_point(here)
         targets = [here - _START_DISTANCE, here + _START_DISTANCE, expected]
         for there in dict.fromkeys([*targets, -here, -expected] if transform.is_unbounded else targets):
-            start = optimum.x.copy()
-            start[k] = there
             with np.errstate(all="ignore"):
-                found = surface.reoptimize(start)
+                found = profile_point(surface, optimum.x, k, there, [], retry=False)
                 if surface.relative_value(found) > -_MAX_START_DROP:
                     yield found
 

@@ -188,6 +188,16 @@ class IdentifiabilityResult:
         (below, *inner), (above, *outer) = rungs[after - 1], rungs[after]
         return _interpolate_interval((deviate - below) / (above - below), inner, outer)
 
+    def extended_by(self, other: IdentifiabilityResult, value: float) -> IdentifiabilityResult:
+        """Return the result with intervals that hold those of another one as well, around the same value."""
+
+        def join(own: Sequence[float], level: float) -> tuple[float, float]:
+            more = other.interval_at(value, 0.95, level) or own
+            return min(own[0], more[0]), max(own[1], more[1])
+
+        rungs = tuple((level, *join(ends, level)) for level, *ends in self.ladder)
+        return replace(self, interval=self.interval and join(self.interval, NORMAL_QUANTILE_95), ladder=rungs)
+
 
 def _interpolate_interval(fraction: float, inner: Sequence[float], outer: Sequence[float]) -> tuple[float, float]:
     """Return both ends of an interval between two others, or beyond them: on a logarithmic scale where it is one."""
@@ -361,13 +371,15 @@ def _assess_near_bounds(shape: LikelihoodShape, known: Results, paths: Sequence[
         transform, point = layout.transform_of(name), float(optimum.x[layout.index_of(name)])
         if transform is None or (name in known and not _exceeds_interval(interval, known[name])):
             continue
-        value, far = transform.forward(point), max(abs(transform.inverse(edge) - point) for edge in interval)
-        if transform.is_unbounded:
-            far = max(abs(edge - value) for edge in interval) / max(abs(value), transform.expected_magnitude)
+        value = transform.forward(point)
+        far = max(transform.distance(value, edge) for edge in interval)
         # Beyond a bound that a profile has found, nothing is known.
         is_open = far > NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD or (name in known and not known[name].identified)
         inside = IdentifiabilityResult(True, "", "bound", interval, ladder)
-        found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat") if is_open else inside
+        if is_open:
+            found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
+        else:
+            found[name] = known[name].extended_by(inside, value) if name in known else inside
     return found
 
 
@@ -382,18 +394,21 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
         name, transform = layout.names[number], layout.transforms[number]
         around = _interval_at_optimum(shape, name, known)
         reach = student_quantile(0.95, float(shape.dof[position]))
-        ends = [transform.inverse(edge) for edge in around]
-        surface = ObjectiveSurface(*shape[:3], [position], "relearned")
         places = [(np.array(rival.point), reach * rival.errors.get(name, 0.0)) for rival in alternatives]
-        ends += [find_fall(surface, position, x, sign * far) for x, far in places for sign in (-1, 1)]
-        interval = transform.forward(float(min(ends))), transform.forward(float(max(ends)))
-        own = [rival for rival in alternatives if name in rival.values]
         is_outside = not all(around[0] <= transform.forward(float(x[position])) <= around[1] for x, _ in places)
         if name in known and not known[name].identified:
             if is_outside:
                 # Beyond a bound that a profile has found, nothing is known.
                 found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
-        elif any(rival.is_alias or rival.is_twin for rival in own):
+            continue
+        surface = ObjectiveSurface(*shape[:3], [position], "relearned")
+        ends = [
+            find_fall(surface, position, places, transform.inverse(edge), sign)
+            for edge, sign in zip(around, (-1, 1), strict=True)
+        ]
+        interval = transform.forward(ends[0]), transform.forward(ends[1])
+        own = [rival for rival in alternatives if name in rival.values]
+        if any(rival.is_alias or rival.is_twin for rival in own):
             others = ", ".join(f"{rival.values[name]:.4g}" for rival in own)
             is_alias = any(rival.is_alias for rival in own)
             # One more turn in each step is always possible.
@@ -401,10 +416,12 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
             found[name] = IdentifiabilityResult(
                 False, f"{others} would do as well", "alias" if is_alias else "twin", interval
             )
-        elif max(ends) - min(ends) > 2.0 * NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD and not transform.is_unbounded:
+        elif ends[1] - ends[0] > 2.0 * NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD and not transform.is_unbounded:
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "rival", interval)
         elif own or is_outside:
-            found[name] = IdentifiabilityResult(True, "", "rival", interval)
+            inside = IdentifiabilityResult(True, "", "rival", interval)
+            value = transform.forward(float(shape.optimum.x[position]))
+            found[name] = known[name].extended_by(inside, value) if name in known else inside
     return found
 
 
@@ -443,27 +460,29 @@ def _assess_profiles(
     layout, found, paths = objective.layout, Results(), list[tuple[int, ProfilePath]]()
     errors = relative_standard_errors(objective, optimum, information)
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
-    for name, relative in errors.items():
-        position = layout.index_of(name)
+    for name, curvature_error in errors.items():
+        position, relative = layout.index_of(name), curvature_error
         # Larger standard errors, and profiles that are no parabolas, make the shape of the likelihood matter; but few
         # degrees of freedom bend all profiles, and Student's t accounts for that.
         is_parabola = bends[position] < _MAX_QUADRATIC_BEND or dof[position] < _MIN_BENT_DOF
         if name in known or (0.0 < relative < _MAX_QUADRATIC_STD and is_parabola):
             continue
-        if 0.0 < relative < 3.0:
-            reach = inflated_quantile(0.95, float(dof[position]), inflation)
-            state = (relative, reach, left)
-            found[name], new_paths = _assess_profile_interval(objective, optimum, information, position, state)
-            paths += ((position, path) for path in new_paths)
-            continue
-        interval, falls, both = profile_likelihood(objective, optimum, information, position)
-        paths += ((position, path) for path in both)
-        if not any(falls):
-            found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
-        elif not all(falls):
-            found[name] = _one_sided_result(*interval, is_above=falls[1])
-        else:
-            found[name] = IdentifiabilityResult(True, "", "profile", interval)
+        if not 0.0 < relative < 3.0:
+            interval, falls, both = profile_likelihood(objective, optimum, information, position)
+            paths += ((position, path) for path in both)
+            if not any(falls):
+                found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
+            elif not all(falls):
+                found[name] = _one_sided_result(*interval, is_above=falls[1])
+            if not all(falls):
+                continue
+            # The curvature is wrong; the profile shows the size of the error, and is traced accordingly.
+            transform = layout.transforms[layout.free_parameters[position]]
+            value = transform.forward(float(optimum.x[position]))
+            relative = sum(transform.distance(value, edge) for edge in interval) / (2.0 * NORMAL_QUANTILE_95)
+        state = relative, inflated_quantile(0.95, float(dof[position]), inflation), left
+        found[name], new_paths = _assess_profile_interval(objective, optimum, information, position, state)
+        paths += ((position, path) for path in new_paths)
     for name, result in found.items():
         if result.reason == "side":
             # Paths to either side: the farthest point is where the profile does not fall.

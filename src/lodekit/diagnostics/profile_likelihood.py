@@ -179,7 +179,7 @@ def profile_interval(
             return transform.inverse(value + sign * move * unit) if transform.is_unbounded else centre + sign * move
 
         last = _step_targets(transform, centre, sign)[-1]
-        far = abs(transform.forward(last) - value) / unit if transform.is_unbounded else abs(last - centre)
+        far = transform.distance(value, transform.forward(last))
         path: ProfilePath = [(land.optimum_point, 0.0)]
         with np.errstate(all="ignore"):
             points = _trace_profile(land, position, at, std_error, target_root, far, path)
@@ -246,7 +246,7 @@ def _trace_profile(
             step = min(step, 0.7 * (outside - moved))
         # Beyond the interval by far, the valley may have been lost.
         for retry in (False, True):
-            point = _profile_point(surface, x, position, at(moved + step), path, retry=retry)
+            point = profile_point(surface, x, position, at(moved + step), path, retry=retry)
             height = surface.relative_value(point)
             new = float(np.sqrt(2.0 * max(-height, 0.0)))
             if not new > 1.3 * target_root:
@@ -300,7 +300,7 @@ def _bracket_edge(
     """
     x = surface.optimum_point
     for target in _step_targets(transform, float(surface.optimum_point[position]), sign):
-        found = _profile_point(surface, x, position, target, path)
+        found = profile_point(surface, x, position, target, path)
         path.append((found, surface.relative_value(found)))
         if path[-1][1] < -CHI2_95_HALF:
             return x, target - float(x[position])
@@ -322,7 +322,7 @@ def _locate_edge(
         if not inside < middle < outside:
             # By what order of magnitude the parameter can move is not known; then between two orders.
             middle = float(np.sqrt(inside * outside)) if inside else 0.1 * outside
-        point = _profile_point(surface, x, position, start + sign * middle, [])
+        point = profile_point(surface, x, position, start + sign * middle, [])
         height = surface.relative_value(point)
         path.append((point, height))
         if height < -CHI2_95_HALF:
@@ -337,7 +337,7 @@ def _locate_edge(
     return float(start + sign * outside)
 
 
-def _profile_point(
+def profile_point(
     surface: ObjectiveSurface, x: Array, position: int, target: float, path: ProfilePath, *, retry: bool = True
 ) -> Array:
     """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to.
@@ -401,19 +401,30 @@ def has_equivalent_beyond_infinity(
         return surface.relative_value(surface.reoptimize(best)) > -CHI2_95_HALF
 
 
-def find_fall(surface: ObjectiveSurface, position: int, x: Array, step: float) -> float:
-    """Return where a parameter has moved to from a point, by steps of growing length, when the evidence has fallen.
+#: How far parameters are moved from other optima, in half-widths of their intervals there.
+_FALL_STEPS = (1.0, 1.5, 2.25, 3.5, 5.0)
 
-    Shapes: x (n,).
+
+def find_fall(
+    surface: ObjectiveSurface, position: int, places: Sequence[tuple[Array, float]], edge: float, sign: int
+) -> float:
+    """Return the end of an interval on one side if points beside it are as likely, on the scale of the search.
+
+    From each point, given with the half-width of the interval there, the parameter is moved until the evidence has
+    fallen, unless that cannot lead beyond the end that is known.
     """
-    target = start = float(x[position])
-    with np.errstate(all="ignore"):
-        for share in (1.0, 1.5, 2.25, 3.5, 5.0) if 0.0 < abs(step) < np.inf else ():
-            target = start + share * step
-            x = _profile_point(surface, x, position, target, [])
-            if surface.relative_value(x) < -CHI2_95_HALF:
-                break
-    return target
+    for point, far in sorted(places, key=lambda place: -sign * float(place[0][position])):
+        x, start = point, float(point[position])
+        target = start
+        steps = _FALL_STEPS if 0.0 < far < np.inf and sign * start + _FALL_STEPS[-1] * far > sign * edge else ()
+        with np.errstate(all="ignore"):
+            for share in steps:
+                target = start + share * sign * far
+                x = profile_point(surface, x, position, target, [])
+                if surface.relative_value(x) < -CHI2_95_HALF:
+                    break
+        edge = sign * max(sign * edge, sign * target)
+    return edge
 
 
 def continue_profiles(
@@ -442,7 +453,7 @@ def continue_profiles(
             start = float(x[k])
             steps = [start + share * (start - float(optimum.x[k])) for share in (0.0, 0.25, 0.75)]
             for target in sorted([*steps, *_step_targets(transform, start, sign)], reverse=sign < 0):
-                x = _profile_point(surface, x, k, target, path)
+                x = profile_point(surface, x, k, target, path)
                 path.append((x, surface.relative_value(x)))
                 if path[-1][1] < -CHI2_95_HALF:
                     break
@@ -491,9 +502,12 @@ def profile_from_bounds(
     with np.errstate(all="ignore"):
         surfaces = [(k, ObjectiveSurface(objective, optimum, information, [k], "relearned")) for k in stuck]
         paths = [(conditional_errors(None), _path_from_bound(surface, k)) for k, surface in surfaces]
-    paths += [(conditional_errors(k), [(x, min(height, 0.0)) for x, height in path]) for k, path in extra_paths]
     # Profiles replace the curvature.
-    wald = np.where(np.isin(inner, [k for k, _ in extra_paths]), 0.0, conditional_errors(None))
+    is_curvature = ~np.isin(inner, [k for k, _ in extra_paths])
+    wald = is_curvature * conditional_errors(None)
+    paths += [
+        (is_curvature * conditional_errors(k), [(x, min(height, 0.0)) for x, height in path]) for k, path in extra_paths
+    ]
 
     def hull(paths: Sequence[tuple[Array, ProfilePath]], deviate: float) -> tuple[Array, Array]:
         """Return the least and largest values, on the scale of the search, with an error and along paths."""

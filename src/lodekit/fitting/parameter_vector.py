@@ -65,6 +65,12 @@ class ParameterTransform:
         """Return the point of expected magnitude that is nearest to a point `x` of the real line."""
         return x - math.copysign(self.distance_from_expected(x), x - self.centre)
 
+    def distance(self, value: float, other: float) -> float:
+        """Return how far another value is: on the real line, or of an unbounded parameter in units of the first one."""
+        if self.is_unbounded:
+            return abs(other - value) / max(abs(value), self.expected_magnitude)
+        return abs(self.inverse(other) - self.inverse(value))
+
     def nearest_bound(self, value: float) -> tuple[float, float]:
         """Return the bound next to a value, or zero for an unbounded parameter, and the direction away from it."""
         if self.is_unbounded:
