@@ -303,3 +303,18 @@ def test_an_interval_of_a_profile_is_widened_at_every_level() -> None:
     wider = 2.0 * math.exp(-1.4), 2.0 * math.exp(1.4)
     assert verdict.interval_at(2.0, 0.95, 7.0) == pytest.approx(wider)
     assert verdict.interval_at(2.0, 0.9, 7.0) == pytest.approx(wider)
+
+
+def test_a_bound_on_one_side_is_stated_as_it_is_widened_for_correlated_residuals() -> None:
+    generator, times = np.random.default_rng(2), 0.1 * np.arange(60)
+    u, y, error = (times % 2.0 > 1.0) * 1.0, np.zeros(60), np.zeros(60)
+    rate, decay = 0.02, math.exp(-0.002)
+    for k in range(59):
+        y[k + 1] = decay * y[k] + (1.0 - decay) / rate * u[k]
+        error[k + 1] = 0.8 * error[k] + 0.05 * generator.standard_normal()
+    system = System("y' = -a*y + c*u", parameters={"a": Parameter(positive=True), "c": Parameter()})
+    gp = LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(times, {"y": y + error, "u": u})
+    found = gp.parameters_["a"]
+    assert gp.fit_.diagnosis.widening["a"] > 1.5
+    assert found.note == f"at most {found.interval[1]:.3g} (95 %)"
+    assert any(found.note in text for text in gp.warnings_)

@@ -234,10 +234,8 @@ def assess_parameters(
     Shapes: information (n, n), profile_shapes (p,) each.
     """
     shape = LikelihoodShape(setup.objective, optimum, information, *profile_shapes)
-    # As intervals are widened if free functions do not absorb the residuals.
-    inflations = (check.std_error_inflation for check in diagnosis.checks if check.is_autocorrelated)
-    inflation = max(inflations, default=1.0) if setup.prior.n_processes else 1.0
-    results = assess_identifiability(setup.structural_identifiability, list(records.values()), shape, inflation)
+    structure, widening = setup.structural_identifiability, diagnosis.widening
+    results = assess_identifiability(structure, list(records.values()), shape, widening)
     results |= assess_alternatives(shape, diagnosis.alternatives, results)
     either = dict.fromkeys(name for names in diagnosis.sign_symmetries for name in names)
     sure = [n for n in either if n not in results or results[n].identified or results[n].reason == "side"]

@@ -264,9 +264,15 @@ class LikelihoodShape(NamedTuple):
 
 
 def assess_identifiability(
-    structure: StructuralIdentifiability, records: Sequence[FittedRecord], shape: LikelihoodShape, inflation: float
+    structure: StructuralIdentifiability,
+    records: Sequence[FittedRecord],
+    shape: LikelihoodShape,
+    inflation_factors: Mapping[str, float],
 ) -> Results:
-    """Return the identifiability of parameters beyond what the curvature shows, by name."""
+    """Return the identifiability of parameters beyond what the curvature shows, by name.
+
+    Intervals of parameters are widened by their factors, because residuals are correlated.
+    """
     objective, optimum, information, *_ = shape
     layout, found = objective.layout, assess_structure(structure)
     named = ((n, layout.names[n]) for n in layout.free_parameters)
@@ -281,7 +287,7 @@ def assess_identifiability(
     pivots = [layout.index_of(name) for name in sorted(structure.pivots)]
     held = replace(optimum, at_bound=optimum.at_bound | np.isin(np.arange(layout.size), pivots))
     around = LikelihoodShape(objective, held, information, *shape[3:])
-    profiled, paths = _assess_profiles(around, found, inflation)
+    profiled, paths = _assess_profiles(around, found, inflation_factors)
     found |= profiled
     paths += _profile_combinations(around, structure.unidentifiable, pivots)
     with np.errstate(all="ignore"):
@@ -453,7 +459,7 @@ def assess_signs(shape: LikelihoodShape, names: Sequence[str], known: Results) -
 
 
 def _assess_profiles(
-    shape: LikelihoodShape, known: Results, inflation: float
+    shape: LikelihoodShape, known: Results, inflation_factors: Mapping[str, float]
 ) -> tuple[Results, list[tuple[int, ProfilePath]]]:
     """Return what profiles say about parameters of which the curvature leaves doubts, and their positions and paths."""
     objective, optimum, information, dof, bends = shape
@@ -480,7 +486,8 @@ def _assess_profiles(
             transform = layout.transforms[layout.free_parameters[position]]
             value = transform.forward(float(optimum.x[position]))
             relative = sum(transform.distance(value, edge) for edge in interval) / (2.0 * NORMAL_QUANTILE_95)
-        state = relative, inflated_quantile(0.95, float(dof[position]), inflation), left
+        reach = inflated_quantile(0.95, float(dof[position]), inflation_factors.get(name, 1.0))
+        state = relative, reach, left
         found[name], new_paths = _assess_profile_interval(objective, optimum, information, position, state)
         paths += ((position, path) for path in new_paths)
     for name, result in found.items():
