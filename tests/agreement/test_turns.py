@@ -131,7 +131,8 @@ def test_a_textbook_filter_in_fifty_digits_says_the_same(noise: float) -> None:
     free = [np.pad(row, (0, 2 - len(row))).tolist() for row in prior.observables.evaluate(np.zeros(0)).free[:, 0]]
     with mpmath.workdps(50):
         rows = [mpmath.matrix([[mpmath.mpf(c) for c in row]]) for row in free]
-        seen = [[(0, x[i], noise), (1, u[i], noise)] for i in range(len(times))]
+        # At one time, in the order of names.
+        seen = [[(1, u[i], noise), (0, x[i], noise)] for i in range(len(times))]
         expected = matern(1, 0.4, 1.0).filter(times, rows, seen)
         ahead = [expected.ahead(i, mpmath.mpf(t) - mpmath.mpf(times[i]), 0, noise) for i, t in enumerate(times[2:])]
     for length in (None, 4):

@@ -68,6 +68,31 @@ def test_rates_that_are_best_if_they_are_equal_have_intervals() -> None:
         assert reported(fit)["a"][0] < rate < reported(fit)["a"][1]
 
 
+def test_a_search_ends_where_the_kalman_filter_has_digits() -> None:
+    """The search ended at a mode that grows so fast that the evidence had an error of 0.001: the fit was refused."""
+    fit, _ = searched("disturbed", 205)
+    assert fit.converged
+    assert fit.setup.engine.value_with_error(fit.hyperparameters)[1] < 1e-6
+
+
+def test_one_lag_is_determined_if_another_one_vanishes() -> None:
+    """An optimum at which they are exchanged made the interval of the lag (5e-203, 3e51)."""
+    fit = next(draw_invariance_cases(3, "vanishing lag")).fit()
+    assert fit.optimum.at_bound[fit.layout.index_of("b")]
+    low, high = reported(fit)["a"]
+    assert 0.8 < low < high < 1.1
+
+
+def test_an_interval_reaches_beyond_optima_next_to_the_estimate() -> None:
+    """It ended at one of these, although values beyond it were 0.7 nats below the maximum at most."""
+    fit, watched = searched("one sine, measured", 523)
+    place = fit.layout.index_of("a")
+    point = np.array(max(fit.diagnosis.alternatives, key=lambda each: each.point[place]).point)
+    point[place] = fit.layout.transforms[place].inverse(0.416)
+    assert watched.climb(point, np.delete(np.eye(len(point)), place, axis=1)) > fit.optimum.value - 1.0
+    assert reported(fit)["a"][1] > 0.416
+
+
 def test_lags_that_can_be_exchanged_have_the_same_interval() -> None:
     """Their curvature is wrong, as two are almost equal: the intervals were (0.004, 223), (0.002, 308), (0.25, 1.3)."""
     fit = next(draw_invariance_cases(3, "three lags")).fit()

@@ -154,8 +154,8 @@ def _is_same_system(structure: StructuralIdentifiability, theta: Array, other: A
     return bool(np.all(np.abs(there - here) <= 100.0 * _RESIDUAL_TOLERANCE * np.maximum(np.abs(here), np.abs(there))))
 
 
-#: Less likely than this, in log evidence, and nobody need hear of it: one in seven against the estimate.
-_MAX_LOG_DROP = 2.0
+#: Less likely than this, in log evidence, and nobody need hear of it: one in seven against the estimate; as likely.
+_MAX_LOG_DROP, _SAME_EVIDENCE = 2.0, 1e-2
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,8 @@ def find_alternative_optima(
     for rival in sorted(rivals, key=lambda rival: rival.below):
         point, others = np.array(rival.point), [optimum.x, *(np.array(each.point) for each in found)]
         own = errors if rival.values else np.zeros_like(errors)
-        found += [rival] if all(_distinct_parameters(objective, point, each, own) for each in others) else []
+        is_new = all(_distinct_parameters(objective, point, each, own) for each in others)
+        found += [rival] if is_new and not _exchanges_unneeded(layout, optimum, rival) else []
     return tuple(sorted(found, key=lambda rival: rival.below))
 
 
@@ -280,12 +281,11 @@ def _find_equivalent_optima(
         x = optimum.x.copy()
         x[layout.slices.theta] = [layout.transforms[n].inverse(float(theta[n])) for n in layout.free_parameters]
         names = _distinct_parameters(objective, x, optimum.x, errors)
-        # A lag that is best at zero is not needed, and says nothing about the one that it could be exchanged with.
-        if not names or np.any(optimum.at_bound & (np.abs(x - optimum.x) > 1.0)):
+        if not names or _leaves_bound(optimum, x):
             continue
         with np.errstate(all="ignore"):
             below = optimum.value - objective.value(x)
-        if abs(below) < 1e-2:
+        if abs(below) < _SAME_EVIDENCE:
             # Where it is as likely, errors follow from those at the estimate, and nothing is left to search for.
             spread = np.sqrt(np.maximum(np.diag(jacobian @ known @ jacobian.T), 0.0))
             own = {layout.names[n]: float(spread[k]) for k, n in enumerate(layout.free_parameters)}
@@ -299,6 +299,22 @@ def _find_equivalent_optima(
         if values:
             found.append(replace(rival, values=values, is_twin=True))
     return found
+
+
+def _leaves_bound(optimum: Optimum, x: Array) -> bool:
+    """Return whether a parameter that is best at a bound is elsewhere.
+
+    A lag that is best at zero is not needed, and says nothing about the one that it could be exchanged with.
+    """
+    return bool(np.any(optimum.at_bound & (np.abs(x - optimum.x) > 1.0)))
+
+
+def _exchanges_unneeded(layout: ParameterLayout, optimum: Optimum, rival: AlternativeOptimum) -> bool:
+    """Return whether another parameter is not needed in place of one that is best at a bound, with the same fit."""
+    stuck = [layout.names[n] for k, n in enumerate(layout.free_parameters) if optimum.at_bound[k]]
+    # Errors are zero at a bound, and on the scale of the search larger than this next to it.
+    is_lost = any(not 0.0 < error < 3.0 for name, error in rival.errors.items() if name not in stuck)
+    return is_lost and abs(rival.below) < _SAME_EVIDENCE and _leaves_bound(optimum, np.array(rival.point))
 
 
 def _distinct_parameters(objective: Objective, x: Array, centre: Array, errors: Array) -> list[str]:

@@ -400,18 +400,18 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
         name, transform = layout.names[number], layout.transforms[number]
         around = _interval_at_optimum(shape, name, known)
         reach = student_quantile(0.95, float(shape.dof[position]))
-        places = [(np.array(rival.point), reach * rival.errors.get(name, 0.0)) for rival in alternatives]
-        is_outside = not all(around[0] <= transform.forward(float(x[position])) <= around[1] for x, _ in places)
+        edges = tuple(map(transform.inverse, around))
+        # From optima next to the estimate, steps are a part of the interval there.
+        places = [(np.array(each.point), reach * each.errors[name]) for each in alternatives if each.errors]
+        places += [(np.array(each.point), 0.1 * (edges[1] - edges[0])) for each in alternatives if not each.errors]
+        is_outside = not all(edges[0] <= x[position] <= edges[1] for x, _ in places)
         if name in known and not known[name].identified:
             if is_outside:
                 # Beyond a bound that a profile has found, nothing is known.
                 found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
             continue
         surface = ObjectiveSurface(*shape[:3], [position], "relearned")
-        ends = [
-            find_fall(surface, position, places, transform.inverse(edge), sign)
-            for edge, sign in zip(around, (-1, 1), strict=True)
-        ]
+        ends = [find_fall(surface, position, places, edge, sign) for edge, sign in zip(edges, (-1, 1), strict=True)]
         interval = transform.forward(ends[0]), transform.forward(ends[1])
         own = [rival for rival in alternatives if name in rival.values]
         if any(rival.is_alias or rival.is_twin for rival in own):

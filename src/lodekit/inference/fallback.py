@@ -3,8 +3,8 @@
 A dense covariance is nearly singular if noise is low or modes are diffuse: rounding then dominates the evidence, and
 means are sums of huge weights that cancel. In Fourier features the same evidence is a regression with small amplitudes.
 If the estimated errors of both engines are too large, the point is rejected: the log evidence is minus infinity for a
-search, and the posterior raises an error. Steps of a search may have larger errors than its result: for an error of
-more than 1e-6 nats, the posterior of the Kalman engine is refused, and that of other engines has a warning.
+search, and the posterior raises an error. An error of more than 1e-6 nats is too large for the Kalman engine; with
+other engines, the posterior has a warning.
 
 Exact values that only set the state of a system say nothing about its parameters, but their density does not know that:
 it grows without limit as the prior narrows around them. So the evidence is that of all other measurements, conditioned
@@ -204,10 +204,7 @@ class FallbackEngine(BaseEngine):
         found = self._most_accurate_posterior(hyper)
         if np.isfinite(found.value) and not self._is_precise(found.value, found.error):
             message = f"the log evidence at these values, {found.value:.6g}, has an error of about {found.error:.1g}"
-            # Evidences of data that contradict the model are no results, and so low that no engine has as many digits.
-            if not self._is_usable(found.value, found.error) or (
-                self.choice.factory.has_states and abs(found.value) <= 100.0 * self.size
-            ):
+            if not self._is_usable(found.value, found.error):
                 raise AccuracyError(f"{self._describe_precision_loss()}; {message}")
             both = (found.primary, found.fallback) if isinstance(found, FallbackPosterior) else (found, found)
             found = FallbackPosterior(*both, f"rounding: {message}")
@@ -287,9 +284,12 @@ class FallbackEngine(BaseEngine):
         return error <= max(1e-6, 1e-12 * max(self.size, abs(value)))
 
     def _is_usable(self, value: float, error: float) -> bool:
-        """Return whether a log evidence is finite and its error acceptable in a search.
+        """Return whether a log evidence is finite and its error acceptable.
 
-        An error of 0.001 nats always is. Otherwise values far below the best, whose errors are larger, would be
-        accepted, and the best rejected.
+        An error of 0.001 nats always is, but that of a Kalman filter is 1e-6. Otherwise values far below the best,
+        whose errors are larger, would be accepted, and the best rejected.
         """
+        # Evidences of data that contradict the model are no results, and so low that no engine has as many digits.
+        if self.choice.factory.has_states and abs(value) <= 100.0 * self.size:
+            return self._is_precise(value, error)
         return bool(np.isfinite(value) and error <= max(MAX_EVIDENCE_ERROR * max(self.size, abs(value)), 1e-3))
