@@ -66,7 +66,8 @@ def one(name: str, seed: int) -> dict[str, Any]:
                 found["told"] = from_truth(gp.fit_, plant.truth)
                 found["told_seconds"] = time.process_time() - start
                 break
-    found["poor"] = not found["found"] > found["told"] - POOR
+    found["loss"] = found["told"] - found["found"]
+    found["poor"] = not found["loss"] < POOR
     return found
 
 
@@ -87,7 +88,7 @@ def optima(names: Sequence[str], seeds: int, jobs: int) -> list[dict[str, Any]]:
         poor = [fit for fit in fits if fit["poor"]]
         silent = sum(not fit["said"] for fit in poor)
         better = sum(fit["found"] > fit["told"] + POOR for fit in fits)
-        worst = max((fit["told"] - fit["found"] for fit in fits), default=0.0)
+        worst = max((fit["loss"] for fit in fits), default=0.0)
         seconds = float(np.median([fit.get("found_seconds", math.nan) for fit in fits]))
         print(f"{name:<20}{len(fits):>6}{len(poor):>6}{silent:>8}{worst:>14.2f}{better:>8}{seconds:>12.2f}", flush=True)
         rows += fits
@@ -102,7 +103,7 @@ def fast(names: Sequence[str], seeds: int, jobs: int) -> list[dict[str, Any]]:
     print(f"{'fast dynamics':<20}{'fits':>6}{'poor':>6}{'largest loss':>14}{'explained':>11}{'s (median, most)':>20}")
     for name in names:
         fits = list(Parallel(n_jobs=jobs)(delayed(one)(name, seed) for seed in range(seeds)))
-        worst = max((fit["told"] - fit["found"] for fit in fits), default=0.0)
+        worst = max((fit["loss"] for fit in fits), default=0.0)
         least = min((fit.get("explained", 0.0) for fit in fits), default=math.nan)
         seconds = [fit.get("found_seconds", math.nan) for fit in fits]
         poor = sum(fit["poor"] for fit in fits)

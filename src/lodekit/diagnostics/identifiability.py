@@ -492,10 +492,14 @@ def _assess_profiles(
         paths += ((position, path) for path in new_paths)
     for name, result in found.items():
         if result.reason == "side":
-            # Paths to either side: the farthest point is where the profile does not fall.
             position = layout.index_of(name)
+            transform, point = layout.transforms[layout.free_parameters[position]], float(optimum.x[position])
+            # A bound of another sign, at several times the size, says nothing.
+            far = min(transform.distance(transform.forward(point), end) for end in result.interval or ())
+            is_far = transform.is_unbounded and far > NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD
+            # Paths to either side: the farthest point is where the profile does not fall.
             ends = (path[-1][0] for place, path in paths if place == position and path[-1][1] > -CHI2_95_HALF)
-            if any(has_equivalent_beyond_infinity(objective, optimum, information, position, x) for x in ends):
+            if is_far or any(has_equivalent_beyond_infinity(*shape[:3], position, x) for x in ends):
                 found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
     return found, paths
 

@@ -286,8 +286,8 @@ class FallbackEngine(BaseEngine):
     def _is_usable(self, value: float, error: float) -> bool:
         """Return whether a log evidence is finite and its error acceptable.
 
-        An error of 0.001 nats always is, but that of a Kalman filter is 1e-6. Otherwise values far below the best,
-        whose errors are larger, would be accepted, and the best rejected.
+        It may always be 0.001 nats, and 1e-6 for a Kalman filter. Otherwise values far below the best, whose errors are
+        larger, would be accepted, and the best rejected.
         """
         # Evidences of data that contradict the model are no results, and so low that no engine has as many digits.
         if self.choice.factory.has_states and abs(value) <= 100.0 * self.size:
