@@ -73,9 +73,9 @@ def is_noise_free(
     return is_undersampled(setup.prior.units.time_scale * setup.layout.unpack(optimum.x).lengthscales, times)
 
 
-#: So many times the noise that smooth curves leave, and more than this share of the variance of the data.
+#: A poor fit leaves more than this share of the variance of the data (and three times that of smooth curves).
 _MIN_UNEXPLAINED_FRACTION = 0.2
-#: Residuals so many times as large as known noise say that the fit has missed the data, or that the noise is not known.
+#: If residuals are this many times as large as the known noise, the fit misses the data, or the noise is wrong.
 _MAX_NOISE_RATIO = 10.0
 
 
@@ -114,7 +114,7 @@ class Diagnosis:
     @property
     def needs_more_data(self) -> bool:
         """Whether other data could identify parameters that are not identified."""
-        # No other record helps against structural reasons, nor tells apart what makes no difference.
+        # More data cannot resolve structural reasons, or parameters with the same behaviour.
         open_ = (each for each in (self.identifiability or {}).values() if not each.identified)
         return any(each.reason not in ("structure", "size", "twin") for each in open_)
 
@@ -127,7 +127,7 @@ class Diagnosis:
         found: dict[str, float] = {}
         for check in self.checks:
             if not math.isnan(check.explained):
-                # Minus zero becomes zero.
+                # Adding zero turns -0.0 into 0.0.
                 found[check.name] = min(found.get(check.name, math.inf), check.explained + 0.0)
         return found
 
@@ -309,10 +309,10 @@ def _poorly_explained(
     return found
 
 
-#: So many measurements of each observable are looked at: in runs of neighbours, so that fast changes are seen, too.
+#: Number and length of the segments of each observable that are used; neighbouring rows show fast changes.
 _N_SEGMENTS, _SEGMENT_ROWS = 3, 20
-#: Levels of noise in spreads of the data. Deviations go on by the same step, so that there are few ratios of the two:
-#: those at these places, from about a tenth to thirty spreads.
+#: Noise levels relative to the standard deviation of the data. Amplitudes use the same logarithmic grid, from about 0.1
+#: to 30 standard deviations, so that there are few ratios of the two.
 _NOISE_GRID = np.geomspace(1e-6, 1.5, 29)
 _NOISE_GRID_RATIO, _AMPLITUDE_INDEX = _NOISE_GRID[1] / _NOISE_GRID[0], np.arange(23, 35)
 
@@ -380,7 +380,7 @@ def _max_log_evidence(values: Array, weights: Array, noise_grid: Array, eigenval
     """
     count, mean = len(values), float(values.mean())
     spread = float(np.std(values)) or float(np.max(np.abs(values))) or 1.0
-    # A constant beside the curve, as large as the mean: what does not change needs no lengthscale.
+    # A constant offset with the magnitude of the mean, so that constant data need no lengthscale.
     constant = 1.0 + (mean / spread) ** 2
     ones, rest = weights @ vectors, (weights * (values - mean)) @ vectors
     # Variances of the rotated data in units of the deviation: lengthscales, ratios of level and deviation, data.
@@ -388,7 +388,7 @@ def _max_log_evidence(values: Array, weights: Array, noise_grid: Array, eigenval
     noise = (noise_grid[0] / (spread * _NOISE_GRID[0]) * _NOISE_GRID_RATIO**ratios) ** 2
     variances = eigenvalues[:, None, :] + noise[:, None]
     square, both, one = ((part[:, None, :] / variances).sum(axis=2) for part in (rest**2, rest * ones, ones**2))
-    # Of the constant, Sherman and Morrison know what it changes.
+    # The constant is a rank-one update (Sherman-Morrison formula).
     more = 1.0 + constant * one
     square += (mean * (2.0 * both + mean * one) - constant * both**2) / more
     logs = np.log(variances).sum(axis=2) + np.log(more)

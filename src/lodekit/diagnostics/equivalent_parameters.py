@@ -27,11 +27,11 @@ from lodekit.fitting.starts.periodogram import parameters_from_poles, parametric
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.support.arguments import Array, Mask
 
-#: From so many values it is sought, in so many steps; as factors they are within this of the estimate.
+#: Number of starting points of the Levenberg-Marquardt method.
 _N_STARTS = 96
-#: What is left over of coefficients, relative to them, where they are the same.
+#: Coefficients are equal if their relative difference is below this.
 _RESIDUAL_TOLERANCE = 1e-9
-#: Directions with less influence on the coefficients than this, relative to others, are open: no place is isolated.
+#: A solution is isolated if all singular values of the Jacobian, relative to the largest, are above this.
 _RANK_TOLERANCE = 1e-7
 
 
@@ -154,7 +154,7 @@ def _is_same_system(structure: StructuralIdentifiability, theta: Array, other: A
     return bool(np.all(np.abs(there - here) <= 100.0 * _RESIDUAL_TOLERANCE * np.maximum(np.abs(here), np.abs(there))))
 
 
-#: Less likely than this, in log evidence, and nobody need hear of it: one in seven against the estimate; as likely.
+#: Alternatives are reported if their log evidence is lower by at most the first number; below the second, it is equal.
 _MAX_LOG_DROP, _SAME_EVIDENCE = 2.0, 1e-2
 
 
@@ -207,7 +207,7 @@ def find_alternative_optima(
     starts += [(x, False) for x in _distant_points(objective, optimum, information, errors, structure)]
     rivals = list[AlternativeOptimum]()
     for start, is_alias in starts:
-        # However large errors are, one unit away may be another place.
+        # Even with large standard errors, a point 0.2 away on the search scale may belong to another optimum.
         if _distinct_parameters(objective, start, optimum.x, np.minimum(errors, 0.2)):
             rival = _search_from(objective, optimum, start, errors)
             rivals += [] if rival is None else [replace(rival, is_alias=is_alias)]
@@ -219,8 +219,8 @@ def find_alternative_optima(
     return tuple(sorted(found, key=lambda rival: rival.below))
 
 
-#: Where errors are larger than this, on the scale of the search, other optima are looked for; with more rows they are
-#: smaller, and looking would take long. How far parameters are moved, and how much less likely a point may be.
+#: Other optima are searched for if a standard error on the search scale exceeds the first number, and up to this many
+#: rows. Parameters are moved by this distance, to points whose log evidence is lower by at most the last number.
 _MIN_DOUBTFUL_STD, _MAX_SEARCHED_ROWS, _START_DISTANCE, _MAX_START_DROP = 0.1, 1000, 2.0, 20.0
 
 
@@ -275,7 +275,7 @@ def _find_equivalent_optima(
 ) -> list[AlternativeOptimum]:
     """Return other values that give the same behaviour; what the prior says of free functions and states may differ."""
     layout, found = objective.layout, list[AlternativeOptimum]()
-    # What the data say nothing about has no error that others could follow, not by rounding either.
+    # Variances of unidentified parameters are infinite; they must not affect those of others through rounding.
     known = np.where(np.isfinite(covariance), covariance, 0.0)
     for theta, jacobian in find_equivalent_parameters(structure, layout, layout.unpack(optimum.x).theta):
         x = optimum.x.copy()
@@ -286,7 +286,7 @@ def _find_equivalent_optima(
         with np.errstate(all="ignore"):
             below = optimum.value - objective.value(x)
         if abs(below) < _SAME_EVIDENCE:
-            # Where it is as likely, errors follow from those at the estimate, and nothing is left to search for.
+            # With the same evidence, the standard errors are transformed by the Jacobian, and no search is needed.
             spread = np.sqrt(np.maximum(np.diag(jacobian @ known @ jacobian.T), 0.0))
             own = {layout.names[n]: float(spread[k]) for k, n in enumerate(layout.free_parameters)}
             values = {name: float(theta[layout.names.index(name)]) for name in names}
@@ -312,7 +312,7 @@ def _leaves_bound(optimum: Optimum, x: Array) -> bool:
 def _exchanges_unneeded(layout: ParameterLayout, optimum: Optimum, rival: AlternativeOptimum) -> bool:
     """Return whether another parameter is not needed in place of one that is best at a bound, with the same fit."""
     stuck = [layout.names[n] for k, n in enumerate(layout.free_parameters) if optimum.at_bound[k]]
-    # Errors are zero at a bound, and on the scale of the search larger than this next to it.
+    # Standard errors on the search scale are stored as zero at a bound, and are large next to it.
     is_lost = any(not 0.0 < error < 3.0 for name, error in rival.errors.items() if name not in stuck)
     return is_lost and abs(rival.below) < _SAME_EVIDENCE and _leaves_bound(optimum, np.array(rival.point))
 
@@ -354,7 +354,7 @@ def _alias_points(objective: Objective, optimum: Optimum, times: Sequence[Array]
     roots = [root for k in factors for root in np.roots(np.asarray(own[k])[::-1]) if root.imag >= 0.0]
     generator = np.random.default_rng(0)
     for number, root in enumerate(roots):
-        # The same value after each step: a turn more, or the mirror image, of which conjugates are roots as well.
+        # Frequencies with the same samples: one more turn per step, or the mirrored frequency.
         other = abs(turn - root.imag)
         # With three samples per period or more, an alias would be implausibly fast.
         if not root.imag > 0.0 or min(other, root.imag) < turn / 3.0:

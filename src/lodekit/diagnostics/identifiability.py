@@ -52,7 +52,7 @@ from lodekit.uncertainty.estimates import (
     student_quantile,
 )
 
-#: A direction is open where the square of what it changes is less than so many times its variance.
+#: A direction is not excited if its squared effect is less than this many times the variance of the effect.
 _MIN_SIGNAL_TO_NOISE = 12.0
 
 
@@ -75,7 +75,7 @@ def find_unexcited_directions(records: Sequence[FittedRecord], parameter_index: 
     """
     nothing = np.zeros((0, len(parameter_index)))
     if any(each.prior.observables.input_response is not None or each.prior.disturbances for each in records):
-        # What happens at the jumps of an input is not in the curves between them, and disturbances have their own laws.
+        # Curves between samples do not show jumps of an input, and disturbances have a prior of their own.
         return nothing
     signal, noise = np.zeros((2, len(parameter_index), len(parameter_index)))
     looked = False
@@ -92,10 +92,10 @@ def find_unexcited_directions(records: Sequence[FittedRecord], parameter_index: 
                 return nothing
             scale = 1.0 / np.sqrt(np.diag(signal) + np.diag(noise) + 1e-300)
             signal, noise = (part * np.outer(scale, scale) for part in (signal, noise))
-            # As a share of the whole, so that what is known exactly needs no division by zero.
+            # Shares of signal plus noise avoid a division by zero if something is known exactly.
             shares, vectors = eigh(signal, signal + noise + 1e-9 * np.eye(len(parameter_index)))
     except (LodekitError, np.linalg.LinAlgError, ValueError):
-        # Too large to be eliminated, or nothing finite: then nothing is said here.
+        # The elimination is too large, or values are not finite: no result.
         return nothing
     found = (scale[:, None] * vectors[:, shares < _MIN_SIGNAL_TO_NOISE / (1.0 + _MIN_SIGNAL_TO_NOISE)]).T
     return np.asarray(found / np.max(np.abs(found), axis=1, keepdims=True, initial=1e-300))
@@ -127,18 +127,17 @@ def _equation_moments(
                 weights[:, pairs.index(pair)] += slope[parameter_index] * scales
         change = mean @ weights.T - (side_slopes[parameter_index] * scales[:, None]).T
         squares, variances = change.T @ change, np.einsum("po,noq,rq->pr", weights, covariance, weights)
-        # Each equation counts as much as it is known.
+        # Equations are weighted by their precision.
         unit = float(np.trace(variances) + 1e-9 * np.trace(squares)) or 1.0
         signal += squares / unit
         noise += variances / unit
     return signal, noise
 
 
-#: An interval of 95 % that reaches farther than that of so large an error to one side leaves a parameter open; so does
-#: one that is as wide on the whole, where it holds rivals.
+#: A parameter is not identified if its 95 % interval is wider than that of this standard error on the search scale.
 _MAX_IDENTIFIED_STD = 2.0
-#: Intervals follow from the curvature if the standard error on the scale of the search, and the share by which the
-#: profile falls less than a parabola, are below these, or there are fewer degrees of freedom.
+#: Intervals follow from the curvature if the standard error on the search scale is below the first number, and the
+#: deviation of the profile from a parabola below the second, unless there are few degrees of freedom.
 _MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND, _MIN_BENT_DOF = 0.15, 0.1, 10.0
 
 
@@ -283,7 +282,7 @@ def assess_identifiability(
         for number, share in zip(free, way, strict=True):
             if abs(share) > 0.1:
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
-    # Where only combinations are determined, one parameter of each is held: nothing is lost, and searches are shorter.
+    # If only combinations are determined, one parameter of each is fixed, which makes searches shorter.
     pivots = [layout.index_of(name) for name in sorted(structure.pivots)]
     held = replace(optimum, at_bound=optimum.at_bound | np.isin(np.arange(layout.size), pivots))
     around = LikelihoodShape(objective, held, information, *shape[3:])
@@ -379,7 +378,7 @@ def _assess_near_bounds(shape: LikelihoodShape, known: Results, paths: Sequence[
             continue
         value = transform.forward(point)
         far = max(transform.distance(value, edge) for edge in interval)
-        # Beyond a bound that a profile has found, nothing is known.
+        # Too wide, or beyond a bound on one side that a profile has found.
         is_open = far > NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD or (name in known and not known[name].identified)
         inside = IdentifiabilityResult(True, "", "bound", interval, ladder)
         if is_open:
@@ -401,13 +400,13 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
         around = _interval_at_optimum(shape, name, known)
         reach = student_quantile(0.95, float(shape.dof[position]))
         edges = tuple(map(transform.inverse, around))
-        # From optima next to the estimate, steps are a part of the interval there.
+        # Optima next to the estimate have no errors of their own: steps are a fraction of the interval.
         places = [(np.array(each.point), reach * each.errors[name]) for each in alternatives if each.errors]
         places += [(np.array(each.point), 0.1 * (edges[1] - edges[0])) for each in alternatives if not each.errors]
         is_outside = not all(edges[0] <= x[position] <= edges[1] for x, _ in places)
         if name in known and not known[name].identified:
             if is_outside:
-                # Beyond a bound that a profile has found, nothing is known.
+                # An optimum is outside an interval that a profile has found.
                 found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
             continue
         surface = ObjectiveSurface(*shape[:3], [position], "relearned")
@@ -417,7 +416,7 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
         if any(rival.is_alias or rival.is_twin for rival in own):
             others = ", ".join(f"{rival.values[name]:.4g}" for rival in own)
             is_alias = any(rival.is_alias for rival in own)
-            # One more turn in each step is always possible.
+            # There is an alias for every additional turn per step.
             interval = (transform.low, transform.high) if is_alias else interval
             found[name] = IdentifiabilityResult(
                 False, f"{others} would do as well", "alias" if is_alias else "twin", interval
@@ -468,8 +467,8 @@ def _assess_profiles(
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
     for name, curvature_error in errors.items():
         position, relative = layout.index_of(name), curvature_error
-        # Larger standard errors, and profiles that are no parabolas, make the shape of the likelihood matter; but few
-        # degrees of freedom bend all profiles, and Student's t accounts for that.
+        # The curvature is not enough if standard errors are large or profiles are not parabolas; with few degrees of
+        # freedom no profile is one, which Student's t distribution accounts for.
         is_parabola = bends[position] < _MAX_QUADRATIC_BEND or dof[position] < _MIN_BENT_DOF
         if name in known or (0.0 < relative < _MAX_QUADRATIC_STD and is_parabola):
             continue
@@ -482,7 +481,7 @@ def _assess_profiles(
                 found[name] = _one_sided_result(*interval, is_above=falls[1])
             if not all(falls):
                 continue
-            # The curvature is wrong; the profile shows the size of the error, and is traced accordingly.
+            # The curvature is wrong: trace the profile with the standard error that follows from its width.
             transform = layout.transforms[layout.free_parameters[position]]
             value = transform.forward(float(optimum.x[position]))
             relative = sum(transform.distance(value, edge) for edge in interval) / (2.0 * NORMAL_QUANTILE_95)
@@ -494,10 +493,10 @@ def _assess_profiles(
         if result.reason == "side":
             position = layout.index_of(name)
             transform, point = layout.transforms[layout.free_parameters[position]], float(optimum.x[position])
-            # A bound of another sign, at several times the size, says nothing.
+            # A bound at several times the magnitude of the parameter, with the other sign, is not informative.
             far = min(transform.distance(transform.forward(point), end) for end in result.interval or ())
             is_far = transform.is_unbounded and far > NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD
-            # Paths to either side: the farthest point is where the profile does not fall.
+            # The last points of paths along which the profile does not fall.
             ends = (path[-1][0] for place, path in paths if place == position and path[-1][1] > -CHI2_95_HALF)
             if is_far or any(has_equivalent_beyond_infinity(*shape[:3], position, x) for x in ends):
                 found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
@@ -518,7 +517,7 @@ def _profile_combinations(
     doubtful = [name for name in names if name in errors and not 0.0 < errors[name] < _MAX_QUADRATIC_STD]
     if not doubtful:
         return paths
-    # Factors that are held have the size that is expected of them, so that the others can be moved as far as needed.
+    # Fixed factors are set to their expected magnitude, so that the other ones have room to move.
     for k, place in enumerate(pivots):
         here = float(held.x[place])
         moves[k] = layout.transforms[layout.free_parameters[place]].expected_point(here) - here

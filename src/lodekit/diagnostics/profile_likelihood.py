@@ -42,11 +42,11 @@ class ObjectiveSurface:
         H = np.where(np.isfinite(information), information, 0.0)
         scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(H)[self.other_index]), 1e-12))
         curvatures, vectors = np.linalg.eigh(H[np.ix_(self.other_index, self.other_index)] * np.outer(scale, scale))
-        # Steps by these columns change the evidence alike, or not at all. Where it seems to grow, that is rounding as a
-        # rule, and its size is about right.
+        # Unit steps along these columns change the evidence by the same amount. Negative curvatures are usually due to
+        # rounding; their magnitude is about right.
         sizes = np.abs(curvatures)
         root = scale[:, None] * vectors / np.sqrt(np.maximum(sizes, 1e-8 * sizes.max(initial=1e-300)))
-        # A first step has length one: along a flat direction it would end where the others are no longer found.
+        # The first step of L-BFGS has length one, which would be too far along a flat direction.
         self.covariance_root = root / np.maximum(1.0, np.max(np.abs(root), axis=0, initial=0.0) / _MAX_DISTANCE)
         if others != "fixed":
             # Where the quadratic approximation has its optimum, given these parameters.
@@ -77,7 +77,7 @@ class ObjectiveSurface:
             finite = np.isfinite(value) and np.isfinite(gradient).all()
             return (-value, -gradient) if finite else (-INFEASIBLE_VALUE, np.zeros(len(z)))
 
-        # Beside a cliff, looking along a line takes most evaluations, and finds nothing.
+        # Next to a cliff, line searches would use most evaluations without a gain.
         options = {"maxiter": 25, "maxfun": 60, "maxls": 10, "ftol": 1e-8}
         best = x.copy()
         found = minimize(descend, np.zeros(len(self.other_index)), jac=True, method="L-BFGS-B", options=options)
@@ -122,10 +122,10 @@ ProfilePath = list[tuple[Array, float]]
 #: An interval of 95 % ends where the evidence has fallen by this: half the 95 % quantile of chi-squared with one degree
 #: of freedom.
 CHI2_95_HALF = 1.9207
-#: Parameters with limits are moved so far on the scale of the search (a factor of 20), in steps of this length; where
-#: they are moved farther, in longer ones.
+#: Bounded parameters are moved by this distance on the search scale (a factor of 20), in steps of this length, and in
+#: longer steps beyond.
 _MAX_DISTANCE, _STEP_SIZE, _LONG_STEP_SIZE = 3.0, 0.75, 1.5
-#: All others so many times their own size, step by step.
+#: Unbounded parameters are moved by these multiples of their magnitude.
 _UNBOUNDED_STEP_SIZES = (0.3, 1.0, 3.0, 10.0)
 
 
@@ -283,7 +283,7 @@ def _step_targets(transform: ParameterTransform, start: float, sign: int) -> lis
     if not transform.is_unbounded:
         found = [start + sign * float(step) for step in np.arange(_STEP_SIZE, _MAX_DISTANCE + 1e-9, _STEP_SIZE)]
         if sign > 0 and transform.low == 0.0 and value < transform.expected_magnitude and np.isinf(transform.high):
-            # What is next to nothing may be bounded by what can be expected of it; the valley bends on the way.
+            # A parameter near zero may be bounded at its expected magnitude; the valley is curved on the way there.
             last = transform.inverse(_UNBOUNDED_STEP_SIZES[-1] * transform.expected_magnitude)
             found += np.linspace(found[-1], last, int(np.ceil((last - found[-1]) / _LONG_STEP_SIZE)) + 1)[1:].tolist()
         return found
@@ -320,7 +320,7 @@ def _locate_edge(
     middle = guess if x is surface.optimum_point else 0.5 * outside
     while outside > 1e-10:
         if not inside < middle < outside:
-            # By what order of magnitude the parameter can move is not known; then between two orders.
+            # The order of magnitude of the distance is unknown: use the geometric mean.
             middle = float(np.sqrt(inside * outside)) if inside else 0.1 * outside
         point = profile_point(surface, x, position, start + sign * middle, [])
         height = surface.relative_value(point)
@@ -354,7 +354,7 @@ def profile_point(
         start[position] = target
     found = surface.reoptimize(max(starts, key=surface.relative_value))
     height = surface.relative_value(found)
-    # Near the edge more steps may find the valley again, as long as they gain something.
+    # Near the end of the interval, continue as long as the evidence improves: the valley may be found again.
     while retry and -CHI2_95_HALF > height > -50.0 * CHI2_95_HALF:
         found, before = surface.reoptimize(found), height
         height = surface.relative_value(found)
@@ -372,7 +372,7 @@ def _predict_linearly(surface: ObjectiveSurface, x: Array, position: int, target
         value, centre = transform.forward(float(x[k])), float(optimum[k])
         moved = value + slope * surface.directions[k, 0] * transform.derivative(centre)
         inside = transform.low < moved < transform.high
-        # Beyond a bound: as near to it as one step goes.
+        # Beyond a bound, move towards it by the longest step.
         found[k] = transform.inverse(moved) if inside else x[k] + math.copysign(_MAX_DISTANCE, moved - value)
     return found
 
@@ -391,7 +391,7 @@ def has_equivalent_beyond_infinity(
     ]  # fmt: skip
     if position not in large:
         return False
-    # Others that are large may change their signs with it: three of them at most, as all choices are tried.
+    # Up to three other large parameters may change their signs with it; all combinations are tried.
     beside = [k for k in large if k != position][:3]
     choices = [flipped for size in range(len(beside) + 1) for flipped in combinations(beside, size)]
     others = [np.where(np.isin(np.arange(len(x)), [position, *flipped]), -x, x) for flipped in choices]
@@ -463,9 +463,9 @@ def continue_profiles(
 
 #: How many standard errors of a normal distribution an interval stands for, and where it begins and ends.
 IntervalRung = tuple[float, float, float]
-#: Of which intervals there are rungs: 50, 90, 95, 99 and 99.9 %.
+#: The quantiles of 50, 90, 95, 99 and 99.9 % intervals.
 _NORMAL_QUANTILES = (0.6744897501960817, 1.6448536269514722, NORMAL_QUANTILE_95, 2.5758293035489004, 3.2905267314919255)
-#: How far from its bound a parameter is taken, in the size to expect of it.
+#: Distances from a bound to which a parameter is moved, relative to its expected magnitude.
 _BOUND_DISTANCES = np.geomspace(1e-3, 10.0, 13)
 
 
@@ -518,7 +518,7 @@ def profile_from_bounds(
             low, high = np.minimum(low, x[inner] - reach), np.maximum(high, x[inner] + reach)
         return low, high
 
-    # A path at whose end the evidence has not fallen bounds nothing that it has moved out of its interval.
+    # If the evidence has not fallen at the end of a path, parameters that it moved out of their intervals are open.
     low, high = hull([each for each in paths if each[1][-1][1] < -CHI2_95_HALF], NORMAL_QUANTILE_95)
     ends = np.array([path[-1][0][inner] for _, path in paths if path[-1][1] >= -CHI2_95_HALF]).reshape(-1, len(inner))
     # Intervals are located to 5 %.
@@ -561,7 +561,7 @@ def _path_from_bound(surface: ObjectiveSurface, position: int) -> ProfilePath:
         target = transform.inverse(bound + sign * min(share * transform.expected_magnitude, room))
         point = x.copy()
         point[position] = target
-        # What is known relative to it goes along, over many orders of magnitude from so near to the bound.
+        # Parameters that are determined relative to this one follow it, over many orders of magnitude near the bound.
         beside = x + (target - float(x[position])) * surface.directions[:, 0]
         point = surface.reoptimize(max((point, beside), key=surface.relative_value))
         return point, min(surface.relative_value(point), 0.0)

@@ -36,11 +36,11 @@ from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.arguments import Array
 from lodekit.uncertainty.forecast_errors import median_step
 
-#: Fewer residuals say nothing about noise.
+#: The least number of residuals for a test.
 MIN_RESIDUALS = 10
 #: Of fits that miss nothing, this share is called correlated.
 SIGNIFICANCE_LEVEL = 0.05
-#: Correlations below this do not matter, however sure they are.
+#: Smaller correlations do not matter, even if they are significant.
 MIN_CORRELATION = 0.1
 #: Pairs this many times farther apart than their typical distance are no neighbours.
 _MAX_GAP_STEPS = 1.5
@@ -366,7 +366,7 @@ class ResidualCheck:
     @property
     def has_dependent_noise(self) -> bool:
         """Whether the size of the noise depends on the signal by more than chance, and enough to matter."""
-        # Of correlated residuals, what the equations miss comes first: it is larger where the signal is.
+        # Unmodelled dynamics are larger where the signal is large, so correlation is reported first.
         level = SIGNIFICANCE_LEVEL if self.whiteness is None else self.whiteness.level
         return self.noise_p_value < level and self.noise_ratio > 1.5 and not self.is_correlated
 
@@ -384,7 +384,7 @@ class ResidualCheck:
     @property
     def is_correlated(self) -> bool:
         """Whether residuals depend on each other, and something is left over that is worth a word."""
-        # Of data without noise, rounding is left over; where disturbances follow every value, predictions still err.
+        # Residuals of data without noise are rounding errors; if disturbances follow all values, predictions count.
         share = self.explained if math.isnan(self.predicted) else self.predicted
         is_left = not 1.0 - share < 1e-8 and not self.is_below_noise
         return self.whiteness is not None and self.whiteness.is_correlated and is_left
@@ -392,7 +392,7 @@ class ResidualCheck:
     @property
     def is_below_noise(self) -> bool:
         """Whether residuals are far smaller than the noise that was said."""
-        # A curve that free functions bend to the data leaves little of any noise; innovations tell nevertheless.
+        # Curves with free functions absorb most of the noise; innovations do not.
         follows = self.whiteness is not None and self.whiteness.innovations
         return self.size < 0.3 and not follows
 

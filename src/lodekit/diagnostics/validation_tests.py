@@ -69,7 +69,7 @@ class ValidationErrors:
         """As many independent errors tell as much about a share: those of the parameters leave a band in a body."""
         wide = self.deviations**2 + np.sum(self.mean_jacobian**2, axis=0)
         scaled = self.mean_jacobian / np.sqrt(wide)
-        # Of normal numbers with a correlation, being in a band has about its square; that of each with itself is one.
+        # If errors have correlation r, the events of being inside the band have correlation of about r^2.
         alike = float(np.sum((scaled @ scaled.T) ** 2))
         own = float(np.sum(1.0 - np.sum(scaled**2, axis=0) ** 2))
         return len(self.values) ** 2 / (alike + own)
