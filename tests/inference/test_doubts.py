@@ -18,7 +18,8 @@ def make(value: float, other: float, name: str = "spectral", size: int = 10, err
     beside = SimpleNamespace(value=other, error=error)
     noise = SimpleNamespace(noise=SimpleNamespace(n_levels=1))
     first: Any = SimpleNamespace(posterior=lambda _: posterior, size=size, prior=noise)
-    choice: Any = SimpleNamespace(factory=SimpleNamespace(approximates_channel_prior=name == "spectral"))
+    factory = SimpleNamespace(approximates_channel_prior=name == "spectral", has_states=False)
+    choice: Any = SimpleNamespace(factory=factory)
     measurements: Any = None
     engine = FallbackEngine(first, choice, measurements, EngineTask(size, (), channel_prior=True))
     engine.__dict__["fallback"] = SimpleNamespace(value_with_error=lambda _: (other, error), posterior=lambda _: beside)
