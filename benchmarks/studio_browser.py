@@ -237,18 +237,26 @@ class Visitor:
         button = self.click("Fit")
         self._wait(lambda limit: self.page.wait_for_function(script, arg=[_TRAY, fits], timeout=limit), "a fit", button)
 
-    def brush(self, first: float, last: float) -> None:
-        """Drag over the record by the mouse, from one share of its width to another."""
+    def brush(self, first: float, last: float, label: str) -> None:
+        """Drag over the record, from one share of its width to another, until the number in a field has changed."""
         self.settle()
         plot = self.page.locator('[aria-label^="The record"]').first
-        plot.scroll_into_view_if_needed()
-        box = plot.locator(".nsewdrag").first.bounding_box()
-        height = box["y"] + 0.5 * box["height"]
-        self.page.mouse.move(box["x"] + first * box["width"], height)
-        self.page.mouse.down()
-        self.page.mouse.move(box["x"] + last * box["width"], height, steps=8)
-        self.page.mouse.up()
-        self.settle()
+        before = self.number(label)
+        for _ in range(10):
+            plot.scroll_into_view_if_needed()
+            box = plot.locator(".nsewdrag").first.bounding_box()
+            height = box["y"] + 0.5 * box["height"]
+            self.page.mouse.move(box["x"] + first * box["width"], height)
+            self.page.mouse.down()
+            self.page.mouse.move(box["x"] + last * box["width"], height, steps=8)
+            self.page.mouse.up()
+            for _ in range(50):
+                self.settle()
+                if self.number(label) != before:
+                    return
+                self.page.wait_for_timeout(100)
+            # The figure was drawn again while it was dragged over.
+        raise AssertionError(f"dragging does not change the field {label!r}")
 
     def number(self, label: str) -> float:
         """Return the number in a field."""

@@ -130,10 +130,10 @@ def test_windows_are_marked_by_dragging_over_the_record(visitor: Visitor) -> Non
     rows = "\n".join(f"{k},{(k * 7 % 13) / 3}" for k in range(101))
     visitor.drop("drag.csv", f"t,x\n{rows}\n".encode())
     visitor.sees("drag.csv")
-    visitor.brush(0.0, 0.6)
+    visitor.brush(0.0, 0.6, "Fit to")
     assert 55 < visitor.number("Fit to") < 65
     visitor.click_text("validation")
-    visitor.brush(0.8, 0.95)
+    visitor.brush(0.8, 0.95, "Validate to")
     assert 75 < visitor.number("Validate from") < 85
     assert 90 < visitor.number("Validate to") < 99
     # The first window is where it was.
