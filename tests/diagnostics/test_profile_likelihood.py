@@ -147,6 +147,22 @@ def test_a_profile_gives_intervals_that_do_not_depend_on_the_scale_of_the_search
         assert above[0](root) == pytest.approx(1.0 + 0.4 * root, abs=0.03)
 
 
+@pytest.mark.parametrize("limit", [0.3, 1.0, 2.0])
+def test_where_the_evidence_cannot_be_computed_it_is_not_known_to_fall(limit: float) -> None:
+    def value(x: np.ndarray) -> float:
+        return -0.5 * min(float(x[0]), 0.0) ** 2 if float(x[0]) < limit else -math.inf
+
+    found = look(value, [POSITIVE], [0.0], [[1.0]])
+    assert found.falls_below
+    assert not found.falls_above
+    assert found.high == math.inf
+    below, above = graded(value, [0.0], [[1.0]])
+    assert not below[1]
+    assert above[1]
+    # If it has fallen before, the interval ends there.
+    assert look(lambda x: value(x) - 8.0 * (float(x[0]) / limit) ** 2, [POSITIVE], [0.0], [[1.0]]).falls_above
+
+
 def test_a_flat_direction_among_the_others_does_not_end_a_profile() -> None:
     def value(x: np.ndarray) -> float:
         # Of two others that may have either sign, only the product is told, and has to follow.

@@ -148,6 +148,7 @@ def profile_likelihood(
             fall and _locate_edge(land, position, *fall, guess, path) for fall, path in zip(falls, paths, strict=True)
         ]
         for path in paths:
+            path[:] = [point for point in path if np.isfinite(point[1])]
             path.sort(key=lambda point: abs(float(point[0][position] - optimum.x[position])))
     low = transform.low if ends[0] is None else transform.forward(ends[0])
     high = transform.high if ends[1] is None else transform.forward(ends[1])
@@ -230,7 +231,7 @@ def _trace_profile(
     Points are added to the path.
     """
     found, x = [(0.0, 0.0)], surface.optimum_point
-    outside: float | None = None
+    outside, is_known = math.inf, False
     for _ in range(16):
         reached, moved = found[-1]
         if reached >= target_root or moved >= max_move:
@@ -240,10 +241,9 @@ def _trace_profile(
             _STEP_SIZE if moved < _MAX_DISTANCE else _LONG_STEP_SIZE,
             max_move - moved,
         )
-        if outside is not None:
-            if outside - moved < 0.05 * outside:
-                break
-            step = min(step, 0.7 * (outside - moved))
+        if outside - moved < 0.05 * outside:
+            break
+        step = min(step, 0.7 * (outside - moved))
         # Beyond the interval by far, the valley may have been lost.
         for retry in (False, True):
             point = profile_point(surface, x, position, at(moved + step), path, retry=retry)
@@ -252,14 +252,15 @@ def _trace_profile(
             if not new > 1.3 * target_root:
                 break
         if new > 1.3 * target_root:
-            outside = moved + step
+            outside, is_known = moved + step, bool(np.isfinite(new))
             std_error = max(step / (new - reached), 0.05 * step / target_root) if np.isfinite(new) else 0.2 * std_error
             continue
         std_error = float(np.clip(step / max(new - reached, 1e-6), 0.3 * std_error, 3.0 * std_error))
         x = point
         path.append((x, height))
         found.append((max(new, reached + 1e-9), moved + step))
-    if found[-1][0] < target_root and outside is not None:
+    # Where the evidence cannot be computed, it is not known to have fallen.
+    if found[-1][0] < target_root and is_known:
         found.append((target_root, outside))
     return found
 
@@ -310,13 +311,13 @@ def _bracket_edge(
 
 def _locate_edge(
     surface: ObjectiveSurface, position: int, x: Array, step: float, guess: float, path: ProfilePath
-) -> float:
+) -> float | None:
     """Return where the evidence has fallen between a point and a step from there, on the scale of the search.
 
-    Points are added to the path.
+    None if it cannot be computed there and has not fallen before. Points are added to the path.
     """
     start, sign = float(x[position]), np.sign(step)
-    inside, outside = 0.0, abs(step)
+    inside, outside, is_known = 0.0, abs(step), bool(np.isfinite(path[-1][1]))
     middle = guess if x is surface.optimum_point else 0.5 * outside
     while outside > 1e-10:
         if not inside < middle < outside:
@@ -328,13 +329,13 @@ def _locate_edge(
         if height < -CHI2_95_HALF:
             # The evidence falls with the square of a move, or faster: so the edge is about there.
             share = max(1e-4, float(np.sqrt(-CHI2_95_HALF / height))) if np.isfinite(height) else 0.1
-            outside, middle = middle, min(0.3, share) * middle
+            outside, middle, is_known = middle, min(0.3, share) * middle, bool(np.isfinite(height))
         else:
             inside, middle = middle, 3.0 * middle
         # The endpoint is bracketed within a factor of 2.
-        if inside and outside / inside < 2.0:
+        if inside and outside / inside < (2.0 if is_known else 1.1):
             break
-    return float(start + sign * outside)
+    return float(start + sign * outside) if is_known else None
 
 
 def profile_point(
@@ -454,8 +455,9 @@ def continue_profiles(
             steps = [start + share * (start - float(optimum.x[k])) for share in (0.0, 0.25, 0.75)]
             for target in sorted([*steps, *_step_targets(transform, start, sign)], reverse=sign < 0):
                 x = profile_point(surface, x, k, target, path)
-                path.append((x, surface.relative_value(x)))
-                if path[-1][1] < -CHI2_95_HALF:
+                height = surface.relative_value(x)
+                path += [(x, height)] if np.isfinite(height) else []
+                if height < -CHI2_95_HALF:
                     break
             found += [(k, path)] if len(path) > 1 else []
     return found
