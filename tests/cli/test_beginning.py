@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
 
-from lodekit.errors import EquationError
+from lodekit.errors import EquationError, SystemFileError
 from lodekit.system.files import read_system_file
 from lodekit.workflow.pipeline import fit_file
 from tests.cli.command import run
@@ -99,12 +100,74 @@ def test_dates_are_seconds_and_inspect_knows_the_inputs(tmp_path: Path) -> None:
 def test_without_inputs_the_equations_are_left_to_the_user(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("\n".join(["t,x", *(f"{k},{np.sin(0.1 * k):.5f}" for k in range(40))]))
     done = run("init", "a.toml", "--data", "a.csv", cwd=tmp_path)
-    assert "write them into the file" in done.stderr
+    assert "no column looks like an input, so no equations are proposed" in done.stderr
+    assert "next: write your equations into the file; lodekit fit" in done.stderr
     with pytest.raises(EquationError, match="expected at least one equation"):
         read_system_file(tmp_path / "a.toml")
     text = (tmp_path / "a.toml").read_text().replace("equations = [", "equations = [\"x'' = -k*x\",")
     (tmp_path / "a.toml").write_text(text.replace("[parameters]", "[parameters]\nk = {}"))
     assert read_system_file(tmp_path / "a.toml").system.channels == ("x",)
+
+
+def test_a_cell_of_text_does_not_hide_a_column_of_numbers(log: Path) -> None:
+    lines = log.read_text().splitlines()
+    lines[30] = lines[30].replace(lines[30].split(",")[2], "error")
+    log.write_text("\n".join(lines))
+    done = run("init", "log.csv", "--out", "plant.toml", cwd=log.parent)
+    assert "level cannot be read yet: line 31, column level [m]: expected a number, got 'error'" in done.stderr
+    assert "next: correct log.csv; lodekit fit plant.toml log.csv" in done.stderr
+    assert read_system_file(log.parent / "plant.toml").system.plain_channels == ("level", "valve")
+
+
+def test_all_rows_of_a_long_file_are_counted(tmp_path: Path) -> None:
+    rows = (f"{k},{k // 50 % 2},{k * 7 % 13}" for k in range(200_000))
+    (tmp_path / "a.csv").write_text("\n".join(["t,u,y", *rows]) + "\n")
+    assert "a.csv: 200000 rows;" in run("init", "a.csv", cwd=tmp_path).stderr
+
+
+def test_ambiguous_dates_are_rejected_as_by_a_fit(tmp_path: Path) -> None:
+    rows = [f"0{1 + k // 9}/0{1 + k % 9}/2024,{k % 2},{k * 7 % 13}" for k in range(60)]
+    (tmp_path / "a.csv").write_text("\n".join(["time,u,y", *rows]))
+    done = run("init", "a.csv", "--out", "a.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "may have the day or the month first" in done.stderr
+    assert not (tmp_path / "a.toml").exists()
+
+
+def test_a_file_without_a_time_column_needs_a_sampling_interval(log: Path) -> None:
+    text = "\n".join(line.split(",", 1)[1] for line in log.read_text().splitlines())
+    (log.parent / "b.csv").write_text(text)
+    done = run("init", "b.csv", "--out", "b.toml", cwd=log.parent)
+    assert "there is no time column: give the sampling interval, --dt 0.1" in done.stderr
+    assert "next: write the sampling interval into the file, dt = ...; lodekit fit b.toml b.csv" in done.stderr
+    done = run("init", "b.csv", "--dt", "2", "--out", "c.toml", cwd=log.parent)
+    assert "next: lodekit fit c.toml b.csv" in done.stderr
+    file = read_system_file(log.parent / "c.toml")
+    assert file.dt == 2.0
+    # The time constant of the log is five rows, of two units of time each.
+    assert fit_file(file, log.parent / "b.csv", random_state=0).gp.parameters_["tau"].value == pytest.approx(9, rel=0.1)
+    assert run("init", "log.csv", "--dt", "2", cwd=log.parent).returncode == 2
+    assert run("init", "x' = u", "--dt", "2", cwd=log.parent).returncode == 2
+    (log.parent / "d.toml").write_text((log.parent / "c.toml").read_text().replace("dt = 2.0", "dt = -2.0"))
+    with pytest.raises(SystemFileError, match=r"expected dt as a positive number, got -2\.0"):
+        read_system_file(log.parent / "d.toml")
+
+
+def test_weather_is_proposed_as_a_known_input(tmp_path: Path) -> None:
+    def inputs(*names: str) -> dict[str, str]:
+        rows = [",".join(f"{np.sin(0.1 * k * (c + 1) + c):.4f}" for c in range(len(names))) for k in range(40)]
+        table = [f"{k},{row}" for k, row in enumerate(rows)]
+        (tmp_path / "a.csv").write_text("\n".join([f"t,{','.join(names)}", *table]))
+        assert run("init", "a.csv", "--out", "a.toml", "--force", cwd=tmp_path).returncode == 0
+        text = (tmp_path / "a.toml").read_text().replace("equations = [", 'equations = ["x = 0",')
+        return tomllib.loads(text).get("inputs", {})
+
+    assert inputs("T_in", "T_out", "solar [W/m2]") == {"T_out": "linear", "solar": "linear"}
+    assert inputs("room", "Tout") == {"Tout": "linear"}
+    assert inputs("T1", "Ambient temperature") == {"Ambient_temperature": "linear"}
+    # The outlet of a heat exchanger, and weather alone.
+    assert inputs("T_feed", "T_out") == {}
+    assert inputs("wind", "solar") == {}
 
 
 def test_a_terminal_is_asked(log: Path) -> None:

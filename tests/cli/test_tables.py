@@ -53,7 +53,7 @@ def test_a_window_of_dates_in_minutes(folder: Path) -> None:
 def test_a_file_without_a_time_takes_a_step_and_no_column_for_it(folder: Path) -> None:
     done = run("fit", "room.toml", "plain.csv", cwd=folder)
     assert done.returncode == 2
-    assert "try --map t=COLUMN, or if there is none" in done.stderr
+    assert "otherwise --map t=COLUMN" in done.stderr
     assert "--dt STEP" in done.stderr
     assert "columns=" not in done.stderr
     for wrong in ("t=1", "t=u"):

@@ -47,7 +47,7 @@ def test_a_mapping_names_columns_derivatives_and_noise(read: Reader) -> None:
 @pytest.mark.parametrize(
     ("header", "mapping", "time", "match"),
     [
-        ("a,x,y", {}, None, "got the columns a, x, y; try columns=.'t': 'COLUMN'., or .* dt=STEP"),
+        ("a,x,y", {}, None, "got the columns a, x, y; .* interval, dt=STEP; otherwise columns=.'t': 'COLUMN'."),
         ("t,time,x", {}, None, "the time may be in any of the columns t, time; try columns=.'t': 't'."),
         ("t,a,b", {}, None, "at least one of x, y, got the columns t, a, b; try columns=.'x': 'COLUMN'."),
         ("t,x [m],x [km]", {}, None, "channel x may be in any of the columns x .m., x .km.; try columns=.'x': 'x .m.'"),

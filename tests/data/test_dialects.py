@@ -55,8 +55,7 @@ def test_files_without_header_have_numbered_columns(read: Reader) -> None:
     assert "columns not used: 2" in table.notes
     assert "no header: the columns are called by their numbers" in table.notes
     with pytest.raises(
-        DataError,
-        match=r"no header.*3 columns.*try columns=.'t': 1, 'x': 2., or without a time dt=STEP and columns=.'x': 1.",
+        DataError, match=r"no header.*3 columns.*try dt=STEP and columns=.'x': 2.; otherwise columns=.'t': 1, 'x': 2."
     ):
         read(content, "x")
     # A header may be made of numbers, and a first line of data may hold a word.

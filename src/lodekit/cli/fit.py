@@ -28,6 +28,7 @@ from lodekit.cli.app import (
     Names,
     ParamOption,
     PositiveOption,
+    StepOption,
     is_system_file,
     parse_names,
     parse_numbers,
@@ -54,7 +55,6 @@ FolderOption = Annotated[Path | None, Option("--out", "-o", help="Folder of resu
 NoisyMapOption = Annotated[
     Names, Option("--map", "-m", help="The column of a channel, by name or number: T1=temp_1, t=1, std(T1)=error.")
 ]
-StepOption = Annotated[float | None, Option("--dt", help="Sampling interval, if the file has no time column.")]
 RecordsOption = Annotated[str | None, Option("--records", help="The column that identifies the record of each row.")]
 NoiseOption = Annotated[str | None, Option("--noise", help="One noise level for all (shared), or for each (channel).")]
 InputOption = Annotated[Names, Option("--input", help="A known input: --input u=hold (or linear, or auto).")]

@@ -22,6 +22,7 @@ from lodekit.cli.app import (
     OutOption,
     ParamOption,
     PositiveOption,
+    StepOption,
     parse_names,
     parse_parameter_options,
     print_message,
@@ -38,7 +39,8 @@ def init(
     source: Annotated[
         str | None,
         Argument(
-            metavar="[EQUATIONS | FILE]", help="Equations as text, separated by ';'; or with --data the file to write."
+            metavar="[EQUATIONS | FILE]",
+            help="Equations as text, separated by ';'; or a data file; or with --data the file to write.",
         ),
     ] = None,
     data: Annotated[
@@ -49,6 +51,7 @@ def init(
     channel: ChannelsOption = None,
     mapping: MapOption = None,
     header: HeaderOption = None,
+    dt: StepOption = None,
     title: Annotated[str, Option("--title", help="Title of the report.")] = "",
     yes: Annotated[bool, Option("--yes", "-y", help="Accept all proposals without asking.")] = False,
     out: OutOption = None,
@@ -56,7 +59,8 @@ def init(
 ) -> None:
     """Write a commented system file, from equations or from a data file, for you to complete.
 
-    With --data, columns that are held or switched are proposed as known inputs; on a terminal you are asked.
+    From a data file, columns that are held, switched or weather are proposed as known inputs; on a terminal you are
+    asked.
 
     Examples: lodekit init "tau*y' + y = K*u" --positive tau --param K --out plant.toml;
     lodekit init plant.toml --data log.csv
@@ -68,26 +72,32 @@ def init(
         if out is not None:
             raise LodekitError(f"expected {equations} or --out {out} as the file to write, got both")
         equations, out = "", Path(equations.strip())
+    if data is None and "=" not in equations and equations.strip() and os.path.isfile(equations.strip()):
+        equations, data = "", Path(equations.strip())
     if not equations.strip() and data is None:
         raise LodekitError('expected equations, such as "tau*y\' + y = K*u", or a data file, --data log.csv')
     if not equations.strip() and (param or positive or channel or mapping):
         raise LodekitError("--param, --positive, --channels and --map go with equations; expected these, too")
-    if mapping and data is None:
-        raise LodekitError("--map goes with a data file; expected --data")
+    if (mapping or dt is not None) and data is None:
+        raise LodekitError(f"{'--map' if mapping else '--dt'} goes with a data file; expected --data")
     if out is not None and os.path.exists(out) and not force:
         raise LodekitError(f"{out} already exists; expected a new name, or --force")
     known = parse_parameter_options(equations, param, positive)
     names, channels = list(known), parse_names(channel) or None
     above = {name: "positive = true" for name, own in known.items() if own.positive}
+    before: list[str] = []
     if data is None:
         hints = SystemFileHints(parameter_options=above)
         text = format_system_file(equations, names, channels, title=title, hints=hints)
     else:
-        text = _propose_from_data(equations, names, channels, data, mapping or [], header, title, yes, above)
+        text, before = _propose_from_data(
+            equations, names, channels, data, mapping or [], header, dt, title, yes, above
+        )
     write_output(text, out)
     if out is not None:
         example = "DATA.csv" if data is None else shlex.quote(str(data))
-        print_message(f"wrote {out}; next: lodekit fit {shlex.quote(str(out))} {example}")
+        steps = "; ".join([*before, f"lodekit fit {shlex.quote(str(out))} {example}"])
+        print_message(f"wrote {out}; next: {steps}")
 
 
 def _propose_from_data(
@@ -97,11 +107,12 @@ def _propose_from_data(
     data: Path,
     mapping: list[str],
     header: bool | None,
+    dt: float | None,
     title: str,
     yes: bool,
     parameter_definitions: dict[str, str],
-) -> str:
-    """Return a system file from a data file, and print the proposals with their reasons."""
+) -> tuple[str, list[str]]:
+    """Return a system file from a data file, and what is left to do before a fit; print the proposals with reasons."""
     from lodekit.data.preview import preview_table
     from lodekit.data.tables import parse_mapping
     from lodekit.system.parameters import parse_parameters
@@ -111,19 +122,28 @@ def _propose_from_data(
     system = lk.System(equations, parameters=known, channels=channels) if equations.strip() else None
     where = parse_mapping(mapping)
     look = preview_table(data, header)
+    if dt is not None and look.time is not None:
+        raise LodekitError(
+            f"{data}: the file has a time column, {look.time.name}; leave out --dt, or rename the column"
+        )
     guesses = guess_column_roles(look, system, where)
-    for line in _describe_columns(data, look, guesses, system):
+    for line in _describe_columns(data, look, guesses, system, dt):
         print_message(line)
     if system is None and not guesses:
         raise LodekitError(f"{data}: expected columns of numbers that change, found none beside the time")
     if not yes and is_terminal():
         guesses = [_ask_role(guess) for guess in guesses]
-    if system is None and not any(guess.input_kind for guess in guesses):
-        print_message("there is no known input, so no equations are proposed: write them into the file")
+    before = [f"correct {data.name}" for guess in guesses if guess.column.problem][:1]
+    if look.time is None and dt is None:
+        before.append("write the sampling interval into the file, dt = ...")
+    if system is None and len({bool(guess.input_kind) for guess in guesses}) < 2:
+        missing = "an output" if guesses[0].input_kind else "an input"
+        print_message(f"no column looks like {missing}, so no equations are proposed")
+        before.append("write your equations into the file")
     elif system is None:
         print_message("its equations are a first guess, with one time constant for each output; write your own")
-    texts: dict[str, Any] = {"mapping": where, "title": title, "parameter_definitions": parameter_definitions}
-    return propose_system_file(look, guesses, equations.strip(), parameters, channels, **texts)
+    texts: dict[str, Any] = {"mapping": where, "title": title, "parameter_definitions": parameter_definitions, "dt": dt}
+    return propose_system_file(look, guesses, equations.strip(), parameters, channels, **texts), before
 
 
 def is_terminal() -> bool:
@@ -132,22 +152,25 @@ def is_terminal() -> bool:
 
 
 def _describe_columns(
-    data: Path, preview: TablePreview, roles: Sequence[ColumnRole], system: lk.System | None
+    data: Path, preview: TablePreview, roles: Sequence[ColumnRole], system: lk.System | None, dt: float | None
 ) -> list[str]:
     """Return a description of a file, one line for each column."""
-    if preview.time is None:
-        lines = [
-            f"{data.name}: {preview.n_rows} rows; no column is a time: say the time between two rows, fit ... --dt 0.1"
-        ]
-    else:
+    if preview.time is not None:
         unit = f", in {preview.time.unit}" if preview.time.unit else "; its unit is not known, write it under [units]"
-        lines = [f"{data.name}: {preview.n_rows} rows; t is column {preview.time.name}: {preview.time_reason}{unit}"]
+        time = f"t is column {preview.time.name}: {preview.time_reason}{unit}"
+    else:
+        time = "there is no time column" + (
+            ": give the sampling interval, --dt 0.1" if dt is None else f"; dt = {dt:g}"
+        )
+    lines = [f"{data.name}: {preview.n_rows} rows; {time}"]
     if preview.record_column:
         lines.append(f"records: column {preview.record_column} changes where times start anew")
     for guess in roles:
         column = "" if guess.column.name == guess.channel else f" (column {guess.column.name})"
-        what = "a known input, held between samples" if guess.input_kind else "measured"
+        between = "interpolated linearly" if guess.input_kind == "linear" else "held between samples"
+        what = f"a known input, {between}" if guess.input_kind else "measured"
         lines.append(f"{guess.channel}{column}: {what}: it {guess.reason}")
+        lines += [f"{guess.channel} cannot be read yet: {guess.column.problem}"] if guess.column.problem else []
     used = {guess.column.name for guess in roles}
     if system is None:
         lines += [f"{c.name}: left out: it never changes" for c in preview.columns if c.name not in used]
@@ -155,7 +178,7 @@ def _describe_columns(
     elif absent := [n for n in system.plain_channels if n not in {guess.channel for guess in roles}]:
         lines.append(f"no column for {', '.join(absent)}: not measured, or say where, --map {absent[0]}=COLUMN")
     if sum(not guess.input_kind for guess in roles) > 1:
-        lines.append("a measured column that is known as well, such as the weather, goes under [inputs], too")
+        lines.append("measured columns that the system does not influence belong under [inputs]")
     return lines
 
 

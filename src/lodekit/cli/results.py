@@ -21,6 +21,7 @@ from lodekit.cli.app import (
     Names,
     OutOption,
     ParamOption,
+    StepOption,
     check_range,
     parse_horizon,
     parse_names,
@@ -263,7 +264,7 @@ def validate(
         str, Option("--ahead", help="Numbers of rows, or times such as '24 h', to predict ahead, separated by commas.")
     ] = "1,5,10",
     mapping: MapOption = None,
-    dt: Annotated[float | None, Option("--dt", help="Sampling interval, if the file has no time column.")] = None,
+    dt: StepOption = None,
     first: FirstOption = None,
     last: LastOption = None,
     plot: Annotated[Path | None, Option("--plot", help="Write a PNG figure of the free run.")] = None,

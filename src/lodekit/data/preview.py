@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lodekit.data.tables.cells import normalize_missing, parse_number_columns
+from lodekit.data.tables.cells import normalize_missing, parse_mostly_numbers, parse_number_columns
 from lodekit.data.tables.columns import format_column_list, have_number_names, is_time_name, unit_from_name
-from lodekit.data.tables.dates import Durations, Timestamps, is_date
+from lodekit.data.tables.dates import Durations, Timestamps, detect_date_format, is_date
 from lodekit.data.tables.reader import TableSource, open_table
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.errors import DataError
@@ -135,6 +136,7 @@ class ColumnPreview:
     unit: As the name tells it; empty where it does not.
     input_evidence: What makes it look as if somebody had set it, in words; empty where nothing does.
     is_constant: Whether all its values are the same.
+    problem: Why it cannot be read although most cells are numbers, in words.
     """
 
     name: str
@@ -142,6 +144,7 @@ class ColumnPreview:
     unit: str = ""
     input_evidence: str = ""
     is_constant: bool = False
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ class TablePreview:
     time: None where no column can be the time.
     time_reason: What tells that it is the time, in words.
     has_header: Whether columns have names of their own.
-    n_rows: How many rows were looked at.
+    n_rows: How many rows the file has.
     record_column: A column that changes where times start anew; empty where none does.
     skipped_columns: Other columns, and what they hold.
     """
@@ -169,7 +172,7 @@ class TablePreview:
 
 
 def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
-    r"""Return a preview of the columns of a file from its first rows (about half a million).
+    r"""Return a preview of the columns of a file from its first rows.
 
     Examples
     --------
@@ -186,10 +189,14 @@ def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
     place = Path(path).expanduser()
     with prefix_errors(str(place)):
         source = open_table(place, header)
-        found = {name: _read_numeric_column(source, name) for name in source.names}
+        read = {name: _read_numeric_column(source, name) for name in source.names}
+        found = {name: values for name, (values, _) in read.items()}
         if not any(len(values) for values in found.values() if values is not None):
             raise DataError(f"expected columns of numbers, got {format_column_list(source.names)}")
-    time, why = _detect_time_column(source, found)
+        time, why = _detect_time_column(source, found)
+        if time is not None and found[time] is None:
+            with prefix_errors(f"column {time}"):
+                _require_dates(source, time)
     record = "" if time is None else _detect_record_column(source, found, time)
     columns, left_out = [], {}
     for number, (name, values) in enumerate(found.items(), 1):
@@ -200,8 +207,11 @@ def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
             continue
         known = values[np.isfinite(values)]
         evidence = describe_steps(known) or describe_off_periods(known)
-        columns.append(ColumnPreview(name, number, unit_from_name(name), evidence, bool(np.ptp(known) == 0)))
+        is_constant = bool(np.ptp(known) == 0)
+        columns.append(ColumnPreview(name, number, unit_from_name(name), evidence, is_constant, read[name][1]))
     count = max(len(values) for values in found.values() if values is not None)
+    if sum(1 for _ in islice(source.blocks(source.names[:1]), 2)) > 1:
+        count = source.count_rows(np.inf)
     time_column = None
     if time is not None:
         unit = unit_from_name(time, is_time=True) or ("s" if _holds_dates(source, time) else "")
@@ -219,19 +229,25 @@ def _read_column(source: TableSource, name: str) -> tuple[Any, RowLocations]:
     return content[name], locations
 
 
-def _read_numeric_column(source: TableSource, name: str) -> Array | None:
-    """Return the numbers of a column, in seconds for dates; None if it holds something else."""
+def _read_numeric_column(source: TableSource, name: str) -> tuple[Array | None, str]:
+    """Return the numbers of a column, in seconds for dates, None for anything else; and why it cannot be read."""
     column, places = _read_column(source, name)
     if isinstance(column, Durations):
-        return column.seconds
+        return column.seconds, ""
     if isinstance(column, Timestamps):
-        return column.seconds_since(column.first)
+        return column.seconds_since(column.first), ""
+    if not isinstance(column, StringColumn):
+        return np.array(column, dtype=float), ""
     try:
-        if isinstance(column, StringColumn):
-            return parse_number_columns({name: column}, places, source.separator)[0][name]
-        return np.array(column, dtype=float)
-    except DataError:
-        return None
+        return parse_number_columns({name: column}, places, source.separator)[0][name], ""
+    except DataError as problem:
+        return parse_mostly_numbers(column), str(problem)
+
+
+def _require_dates(source: TableSource, name: str) -> None:
+    """Raise if a time column holds texts whose order of day and month is ambiguous, or no dates."""
+    columns = (block(name, ())[0][name] for block in source.blocks([name]))
+    detect_date_format(normalize_missing(column) for column in columns)
 
 
 def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) -> tuple[str | None, str]:

@@ -23,7 +23,7 @@ from lodekit.system.system import System
 MAX_FILE_BYTES = 1_000_000
 _FILE_KEYS = (
     *("equations", "channels", "basis", "parameters", "units", "title"),
-    *("noise", "latent", "prior", "mode_deviation", "inputs", "disturbances", "columns", "records"),
+    *("noise", "latent", "prior", "mode_deviation", "inputs", "disturbances", "columns", "records", "dt"),
 )
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 
@@ -43,6 +43,7 @@ class SystemFile:
     inputs: Known inputs, and their interpolation between samples.
     disturbances: Unmeasured channels that drive the equations, and the kind of process of each.
     records: The column of a data file that contains the record of each row; empty if there is none.
+    dt: Sampling interval of data files without a time column.
     """
 
     system: System
@@ -56,6 +57,7 @@ class SystemFile:
     inputs: dict[str, str] = field(default_factory=dict)
     disturbances: dict[str, str] = field(default_factory=dict)
     records: str = ""
+    dt: float | None = None
 
 
 def read_system_file(path: str | Path) -> SystemFile:
@@ -63,8 +65,8 @@ def read_system_file(path: str | Path) -> SystemFile:
 
     The file contains ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
-    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``[inputs]``, ``[disturbances]`` and
-    ``[columns]``.
+    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``dt``, ``[inputs]``, ``[disturbances]``
+    and ``[columns]``.
 
     Parameters
     ----------
@@ -108,11 +110,12 @@ def read_system_file(path: str | Path) -> SystemFile:
         noise=_parse_noise(place, content.get("noise", "channel"), (*system.plain_channels, *columns)),
         latent=_parse_latent(place, content.get("latent", "se")),
         prior=_parse_option(place, "prior", content.get("prior", "latent"), ("latent", "channels")),
-        mode_deviation=_parse_mode_deviation(place, content.get("mode_deviation")),
+        mode_deviation=_parse_positive(place, "mode_deviation", content.get("mode_deviation"), ("open", "learned")),
         columns=columns,
         inputs=_parse_inputs(place, content.get("inputs", {}), system.plain_channels),
         disturbances=_parse_disturbances(place, content.get("disturbances", {}), system.plain_channels),
         records=str(records).strip(),
+        dt=_parse_positive(place, "dt", content.get("dt")),
     )
 
 
@@ -216,15 +219,13 @@ def _parse_noise(place: Path, entry: Any, observables: Sequence[str]) -> str | d
     return {name: float(std) for name, std in entry.items()}
 
 
-def _parse_mode_deviation(place: Path, entry: Any) -> float | str | None:
-    if entry is None:
-        return None
-    if entry in ("open", "learned"):
-        return str(entry)
+def _parse_positive(place: Path, key: str, entry: Any, words: tuple[str, ...] = ()) -> Any:
+    """Return a positive number, one of some words, or None if there is no entry."""
+    if entry is None or entry in words:
+        return entry
     if isinstance(entry, bool) or not isinstance(entry, float | int) or not 0 < entry < math.inf:
-        raise SystemFileError(
-            f"{place}: expected mode_deviation as a positive number, 'open' or 'learned', got {entry!r}"
-        )
+        others = f", {' or '.join(map(repr, words))}" if words else ""
+        raise SystemFileError(f"{place}: expected {key} as a positive number{others}, got {entry!r}")
     return float(entry)
 
 
@@ -288,6 +289,7 @@ class SystemFileHints:
     inputs: Known inputs, and in words the reason.
     columns: Columns of channels and ``t`` that are not recognised by name.
     records: The column that distinguishes records; empty if there is none.
+    dt: Sampling interval, if there is no time column.
     parameter_options: Options of parameters in TOML, such as ``positive = true``.
     comment: About the equations, for a comment.
     """
@@ -296,6 +298,7 @@ class SystemFileHints:
     inputs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     columns: Mapping[str, int | str] = field(default_factory=dict)
     records: str = ""
+    dt: float | None = None
     parameter_options: Mapping[str, str] = field(default_factory=dict)
     comment: str = ""
 
@@ -344,7 +347,10 @@ def format_system_file(
             [f"  {_toml_string(equation)}," for equation in written] or [f"  # {_toml_string(_EXAMPLE_EQUATION)},"]
         ),
         channels=order if written else f"# {order}",
-        records=_join_lines([f"records = {_toml_string(known.records)}"] if known.records else []),
+        records=_join_lines(
+            ([f"records = {_toml_string(known.records)}"] if known.records else [])
+            + ([] if known.dt is None else [f"dt = {known.dt!r}"])
+        ),
         parameters=_join_lines(
             [f"{_toml_key(name)} = {options.get(name, any_value)}" for name in parameters]
             + ([] if written else ["# tau = { positive = true }"])

@@ -262,7 +262,7 @@ def prepare_fit(
         in_shell=in_shell,
         never=tuple(gp.disturbances) if isinstance(gp.disturbances, Mapping) else (),
         header=header,
-        dt=dt,
+        dt=file.dt if dt is None else dt,
         window=window,
         records=records or file.records or None,
     )

@@ -36,8 +36,7 @@ def guess_column_roles(
     """Return the roles of columns: those of a system's channels, or all numeric ones."""
     if system is None:
         usable = [column for column in preview.columns if not column.is_constant]
-        named = _channel_names(usable, preview.has_header)
-        return [_guess_role(name, column) for name, column in zip(named, usable, strict=True)]
+        return _guess_roles(dict(zip(_channel_names(usable, preview.has_header), usable, strict=True)))
     time = None if preview.time is None or "t" in (mapping or {}) else preview.time.name
     known, syntax = {column.name: column for column in preview.columns}, ArgumentSyntax(in_shell=True)
     try:
@@ -46,12 +45,38 @@ def guess_column_roles(
         if preview.has_header or mapping:
             raise
         return []
-    return [_guess_role(name, known[column]) for name, column in places.items() if column in known]
+    return _guess_roles({name: known[column] for name, column in places.items() if column in known})
 
 
-def _guess_role(channel: str, column: ColumnPreview) -> ColumnRole:
-    evidence = column.input_evidence
-    return ColumnRole(channel, column, "hold" if evidence else "", evidence or "looks like a sensor signal")
+#: Words in names of columns that hold weather.
+_WEATHER_WORDS = (
+    r"outdoor|outside|exterior|ambient|t?amb|t?ext|weather|solar|sun|irradiance|irradiation|radiation|ghi|dni|dhi|wind"
+)
+#: A room has an outdoor temperature; the outlet of a heat exchanger is called so, too.
+_ROOM_WORDS, _OUTDOOR_WORDS = r"room|indoor|zone", r"t?out"
+
+
+def _guess_roles(columns: Mapping[str, ColumnPreview]) -> list[ColumnRole]:
+    """Return the roles of columns by channel: inputs are stepped, or weather beside something else that is measured."""
+
+    def names_one_of(words: str, column: ColumnPreview) -> bool:
+        return bool(re.search(rf"(?<![a-z])({words})(?![a-z])", column.name.lower()))
+
+    words = _WEATHER_WORDS
+    if any(names_one_of(f"{_WEATHER_WORDS}|{_ROOM_WORDS}", column) for column in columns.values()):
+        words = f"{words}|{_OUTDOOR_WORDS}"
+    weather = {name for name, column in columns.items() if names_one_of(words, column)}
+    if all(name in weather or column.input_evidence for name, column in columns.items()):
+        weather = set()
+    roles = []
+    for name, column in columns.items():
+        if name in weather:
+            roles.append(ColumnRole(name, column, "linear", "is weather, by its name"))
+        else:
+            evidence = column.input_evidence
+            kind, reason = ("hold", evidence) if evidence else ("", "looks like a sensor signal")
+            roles.append(ColumnRole(name, column, kind, reason))
+    return roles
 
 
 def _channel_names(columns: Sequence[ColumnPreview], has_header: bool) -> list[str]:
@@ -120,6 +145,7 @@ def propose_system_file(
     mapping: Mapping[str, str] | None = None,
     title: str = "",
     parameter_definitions: Mapping[str, str] | None = None,
+    dt: float | None = None,
 ) -> str:
     """Return the text of a system file with what a data file tells."""
     about = dict(parameter_definitions or {})
@@ -141,6 +167,7 @@ def propose_system_file(
         inputs={guess.channel: (guess.input_kind, guess.reason) for guess in roles if guess.input_kind},
         columns=_explicit_columns(preview, roles, mapping or {}),
         records=preview.record_column,
+        dt=dt,
         parameter_options=about,
         comment=remark,
     )

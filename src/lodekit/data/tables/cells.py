@@ -146,6 +146,14 @@ def parse_number_columns(
     return dict(found), NumberFormat(decimal_mark, kinds, unambiguous, ambiguous, where)
 
 
+def parse_mostly_numbers(column: StringColumn) -> Array | None:
+    """Return the numbers in a column of texts, NaN for all else; None unless at least half of the cells are numbers."""
+    cleaned = {"": normalize_missing(column)}
+    found = [_parse_columns(cleaned, mark)[""] for mark in ".,"]
+    numbers = max(found, key=lambda values: int(np.isfinite(values).sum()))
+    return numbers if 2 * np.isfinite(numbers).sum() >= (~cleaned[""].is_missing).sum() else None
+
+
 def _parse_with_decimal_mark(
     columns: _StringColumns, places: RowLocations, mark: str
 ) -> tuple[_StringColumns, Mapping[str, Array], str]:

@@ -219,9 +219,9 @@ class DataFrameTable:
             else frame.schema[label].is_numeric()
         )
 
-    def count_rows(self, limit: int) -> int:
+    def count_rows(self, limit: float) -> int:
         """Return the number of records; of a distributed table, more than the limit."""
-        return limit + 1 if self.is_distributed else len(_to_narwhals(self.frame))
+        return int(limit) + 1 if self.is_distributed else len(_to_narwhals(self.frame))
 
     def partitions(self, names: Sequence[str]) -> list[Any]:
         """Return the partitions of a distributed table with some of its columns, as delayed DataFrames."""

@@ -228,7 +228,7 @@ class ParquetFile:
         """Return whether a column is known to hold numbers."""
         return _is_number(self.columns[name][1])
 
-    def count_rows(self, limit: int) -> int:
+    def count_rows(self, limit: float) -> int:
         """Return the number of records, which the file tells at its end."""
         with _open_duckdb(self.source) as (ask, path):
             return _count_rows(ask, path)

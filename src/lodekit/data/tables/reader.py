@@ -315,7 +315,7 @@ class UniformlySampledTable:
         """Return whether a column is known to hold numbers."""
         return name == self.time or self.table.is_numeric(name)
 
-    def count_rows(self, limit: int) -> int:
+    def count_rows(self, limit: float) -> int:
         """Return the number of records; more than the limit are refused."""
         found = self.table.count_rows(limit)
         if found > limit:

@@ -455,14 +455,14 @@ class TextFile:
         """Return whether a column is known to hold numbers: never, as all cells are texts."""
         return False
 
-    def count_rows(self, limit: int) -> int:
-        """Return the number of lines below the header; it stops to count beyond the limit, or where they are long."""
+    def count_rows(self, limit: float) -> int:
+        """Return the number of lines below the header; with a limit, counting stops there or where lines are long."""
         found, size = -self.dialect.header_lines, 0
         for piece in read_lines(self.open_file, BLOCK_BYTES):
             found, size = found + _count_lines(piece), size + len(piece)
-            if size > MAX_BYTES_IN_MEMORY:
+            if size > MAX_BYTES_IN_MEMORY and limit < np.inf:
                 # As a whole it would take several times its size, however few lines it has.
-                return max(found, limit + 1)
+                return max(found, int(limit) + 1)
             if found > limit:
                 break
         return found
