@@ -9,6 +9,7 @@ from dataclasses import dataclass
 __all__ = [
     "AccuracyError",
     "AlgebraError",
+    "ArgumentError",
     "DataError",
     "EquationError",
     "FitError",
@@ -93,6 +94,10 @@ class EquationError(LodekitError):
         super().__init__(message if place is None or not place.line else f"{message}\n{place.caret()}")
         self.place = place
         self.undeclared = tuple(undeclared)
+
+
+class ArgumentError(LodekitError, TypeError):
+    """A function has no argument of the given name."""
 
 
 class ParameterError(LodekitError):

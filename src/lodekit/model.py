@@ -31,6 +31,7 @@ from lodekit.results.stream.stream import start_stream
 from lodekit.results.summary import bse, conf_int, cov_params, format_fit_html, format_one_line, intervals, summary
 from lodekit.results.validation import validate
 from lodekit.support.labels import Labels
+from lodekit.support.text import describe_unknown, reject_unknown_arguments, suggest_arguments
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import Estimate
 from lodekit.uncertainty.variance_tests import Disturbance
@@ -40,6 +41,20 @@ __all__ = ["LODEGP", "Certificate", "NotFittedError"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def with_suggestions(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return a method that raises an error with a suggestion if an argument is misspelled."""
+
+    @wraps(function)
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(self, *args, **kwargs)
+        except TypeError:
+            reject_unknown_arguments(LODEGP, function, kwargs)
+            raise
+
+    return method
 
 
 def as_estimator_method(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
@@ -52,9 +67,10 @@ def as_estimator_method(function: Callable[Concatenate[Any, P], R]) -> Callable[
     signature = inspect.signature(function)
     first, *others = signature.parameters.values()
     vars(method)["__signature__"] = signature.replace(parameters=[inspect.Parameter("self", first.kind), *others])
-    return method
+    return with_suggestions(method)
 
 
+@suggest_arguments
 class LODEGP:
     """A Gaussian process over the solutions of a system of linear ODEs.
 
@@ -185,6 +201,7 @@ class LODEGP:
         settings.parse_disturbances(self.system)
         return settings
 
+    @with_suggestions
     def fit(
         self,
         t: Any,
@@ -246,6 +263,7 @@ class LODEGP:
         self.fit_ = fit if source is t else replace(fit, notes=source.notes)
         return self
 
+    @with_suggestions
     def update(
         self,
         t: Any,
@@ -346,6 +364,7 @@ class LODEGP:
         """Title, units, origin and other labels, as a dict."""
         return self.fit_.labels.to_dict()
 
+    @with_suggestions
     def label(self, *, title: str = "", units: Mapping[str, str] | None = None, origin: str | None = None) -> LODEGP:
         """Set labels for figures, reports and files, which are saved with the model; return the estimator itself.
 
@@ -423,7 +442,7 @@ class LODEGP:
         known = self.get_params()
         for name, value in arguments.items():
             if name not in known:
-                raise LodekitError(f"unknown argument {name!r}; expected one of {', '.join(known)}")
+                raise LodekitError(f"unknown argument {name!r}; {describe_unknown(name, list(known))}")
             setattr(self, name, value)
         return self
 

@@ -160,7 +160,7 @@ def test_weather_is_proposed_as_a_known_input(tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text("\n".join([f"t,{','.join(names)}", *table]))
         assert run("init", "a.csv", "--out", "a.toml", "--force", cwd=tmp_path).returncode == 0
         text = (tmp_path / "a.toml").read_text().replace("equations = [", 'equations = ["x = 0",')
-        return tomllib.loads(text).get("inputs", {})
+        return dict(tomllib.loads(text).get("inputs", {}))
 
     assert inputs("T_in", "T_out", "solar [W/m2]") == {"T_out": "linear", "solar": "linear"}
     assert inputs("room", "Tout") == {"Tout": "linear"}

@@ -165,3 +165,71 @@ def test_more_bad_input_is_refused(heated: lk.LODEGP, tmp_path: Path) -> None:
     for request, match in requests:
         with pytest.raises(lk.LodekitError, match=match):
             request()
+
+
+LAG = lk.System("tau*y' + y = K*u + y0", parameters={n: lk.Parameter(positive=n == "tau") for n in ("tau", "K", "y0")})
+
+
+def call(function: Any, *values: Any, **arguments: Any) -> Any:
+    """Call a function with arguments that it may not have."""
+    return function(*values, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "match"),
+    [
+        (lambda: call(lk.LODEGP, LAG, nois="shared"), r"LODEGP\(\) has no .*; did you mean 'noise'\?"),
+        (lambda: call(lk.LODEGP, LAG, noise_std=0.1), r"LODEGP\(\) has no argument 'noise_std'; pass it to fit\(\)"),
+        (lambda: call(lk.LODEGP, LAG, depth=3), "expected one of system, latent, .*, disturbances"),
+        (lambda: call(lk.LODEGP(LAG).fit, [0, 1], {"y": [0, 1]}, nois_std=1), r"fit\(\) .* did you mean 'noise_std'\?"),
+        (lambda: lk.LODEGP(LAG).set_params(restart=1), r"unknown argument 'restart'; did you mean 'restarts'\?"),
+        (lambda: call(lk.Parameter, positiv=True), r"Parameter\(\) .*; did you mean 'positive'\?"),
+        (lambda: call(lk.System, "x' = a*x", parameter=["a"]), r"System\(\) .*; did you mean 'parameters'\?"),
+        (lambda: call(lk.System, "x' = m*x", parameters={"m": 2.0}), r"\(fixed=2.0\) if .*\(start=2.0\) as"),
+        (
+            lambda: call(lk.LODEGP(lk.System("x' = v")).fit([0, 1, 2], {"x": [1, 2, 3]}).predict, [4], returnstd=True),
+            r"predict\(\) has no argument 'returnstd'; did you mean 'return_std'\?",
+        ),
+        (
+            lambda: lk.LODEGP(lk.System("x' = v")).fit([0, 1, 2], {"x": [1j, 2, 3]}),
+            "got complex numbers; pass the real and the imaginary part as two channels",
+        ),
+        (
+            lambda: lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2], {"x": [1, 2, 3]}).simulate([4]),
+            r"no known inputs to simulate with; use predict\(\)",
+        ),
+    ],
+)
+def test_errors_tell_what_may_be_meant(attempt: Callable[[], object], match: str) -> None:
+    with pytest.raises(lk.LodekitError, match=match):
+        attempt()
+
+
+def test_errors_inside_of_functions_stay_as_they_are() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        call(lk.LODEGP)
+
+
+def test_a_channel_without_values_is_told() -> None:
+    t, z = np.arange(30) / 10, np.full(30, np.nan)
+    x = np.exp(-t) + 0.01 * np.sin(50 * t)
+    system = lk.System("x' = -a*x; z' = x - z", parameters={"a": lk.Parameter(positive=True)})
+    gp = lk.LODEGP(system, random_state=0, restarts=1).fit(t, {"x": x, "z": z})
+    assert "Note: all values of z are missing: it counts as not measured" in gp.summary()
+    # No measured channel shows the mode of z.
+    assert "not determined" in gp.summary()
+    assert "e+" not in gp.summary()
+
+
+def test_two_rows_are_too_few() -> None:
+    system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0], {"x": [1.0, 0.4]})
+    assert any("2 measurements are too few for 2 parameters and initial values" in text for text in gp.warnings_)
+
+
+def test_a_constant_record_tells_nothing_and_prints_no_nan() -> None:
+    t, u = np.arange(30) / 10, np.arange(30) // 5 % 2
+    gp = lk.LODEGP(LAG, inputs={"u": "hold"}, random_state=0).fit(t, {"y": np.full(30, 2.0), "u": u})
+    assert not any(estimate.identified for estimate in gp.parameters_.values())
+    assert "nan" not in str(gp.summary()).lower()
+    assert "nan" not in repr(gp.validate(t + 3, {"y": np.full(30, 2.0), "u": u}))

@@ -343,6 +343,7 @@ def _read_in_memory(
                 observations = observations.add(table_data.times, name, values, std)
         notes.append(list(table_data.notes))
         orders.append(TimeOrder.from_times(table_data.times, plan))
+    notes[-1] += describe_empty_channels(observations)
     if not len(observations):
         raise _no_values_error(plans, orders)
     return Measurements.from_observations(observations), orders, notes
@@ -639,7 +640,18 @@ def _load_values(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> L
     observations, own = load_arrays(request.channels, source, Y, noise_std, clock, infer)
     # A name without values is checked, too: it may be misspelt.
     request.check_names(observations.observables)
-    return LoadedData(Measurements.from_observations(observations), own.origin, (), {"t": own.unit} if own.unit else {})
+    notes, units = describe_empty_channels(observations), {"t": own.unit} if own.unit else {}
+    return LoadedData(Measurements.from_observations(observations), own.origin, tuple(notes), units)
+
+
+def describe_empty_channels(observations: Observations) -> list[str]:
+    """Return a note for each channel of which all values are missing."""
+    counts = dict.fromkeys(observations.observables, 0)
+    for item in observations.series:
+        counts[item.observable] += len(item.times)
+    return [
+        f"all values of {name} are missing: it counts as not measured" for name, count in counts.items() if not count
+    ]
 
 
 def load_arrays(

@@ -136,6 +136,8 @@ def _equation_moments(
 
 #: A parameter is not identified if its 95 % interval is wider than that of this standard error on the search scale.
 _MAX_IDENTIFIED_STD = 2.0
+#: The same for intervals of unbounded parameters around several optima, in units of their magnitude.
+_MAX_RELATIVE_WIDTH = 100.0
 #: Intervals follow from the curvature if the standard error on the search scale is below the first number, and the
 #: deviation of the profile from a parabola below the second, unless there are few degrees of freedom.
 _MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND, _MIN_BENT_DOF = 0.15, 0.1, 10.0
@@ -421,11 +423,14 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
             found[name] = IdentifiabilityResult(
                 False, f"{others} would do as well", "alias" if is_alias else "twin", interval
             )
+            continue
+        value = transform.forward(float(shape.optimum.x[position]))
+        if transform.is_unbounded and max(transform.distance(value, end) for end in interval) > _MAX_RELATIVE_WIDTH:
+            found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
         elif ends[1] - ends[0] > 2.0 * NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD and not transform.is_unbounded:
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "rival", interval)
         elif own or is_outside:
             inside = IdentifiabilityResult(True, "", "rival", interval)
-            value = transform.forward(float(shape.optimum.x[position]))
             found[name] = known[name].extended_by(inside, value) if name in known else inside
     return found
 

@@ -203,6 +203,7 @@ _NOT_IDENTIFIED_REASONS = {
     "add data with another input or another initial state, or fix a value that is known",
     "flat": "the evidence hardly changes over a wide range of values, with all others refitted{combinations}; "
     "measure where they have an effect, or fix a value that is known",
+    "few": "{n_measurements} measurements are too few for {n_unknown} parameters and initial values; measure more",
     "unresolved": "they seem free of noise, and are too far apart to determine derivatives; measure more often",
     "alias": "at times that are multiples of one step, with fewer than three of them in each period, a faster or "
     "slower oscillation looks the same; measure more often or at uneven times, or give bounds",
@@ -232,8 +233,12 @@ def _unidentified_warnings(
     diagnosis: Diagnosis,
     estimates: Mapping[str, Estimate],
     unneeded: Mapping[str, str],
+    counts: Mapping[str, int],
 ) -> list[str]:
-    """Return one sentence for each reason why the data do not identify parameters, with what to try."""
+    """Return one sentence for each reason why the data do not identify parameters, with what to try.
+
+    counts: Numbers of measurements, and of unknown parameters and initial values.
+    """
     by_reason: dict[str, list[str]] = {}
     known = diagnosis.identifiability or {}
     # Values of parameters that the equations leave open are arbitrary.
@@ -242,7 +247,8 @@ def _unidentified_warnings(
     for name, result in known.items():
         is_needed = name not in unneeded or result.reason not in ("flat", "motion")
         if not result.identified and estimates[name].note == result.note and is_needed:
-            by_reason.setdefault(result.reason, []).append(name)
+            is_few = result.reason in ("flat", "motion") and counts["n_measurements"] <= counts["n_unknown"]
+            by_reason.setdefault("few" if is_few else result.reason, []).append(name)
     hidden, found = [name for name in system.channels if name not in measured], []
     for reason, names in by_reason.items():
         told = dict.fromkeys(text for name in names for text in known[name].combinations)
@@ -258,6 +264,7 @@ def _unidentified_warnings(
                 combinations=combinations,
                 measure=f"measure {join_list(hidden)}, or fix" if hidden else "fix",
                 fix="fix it, at 1 for example" if len(names) == 1 else "fix one that is known",
+                **counts,
             )
             found.append(f"{who} {NOT_IDENTIFIED_MESSAGE}: {why}")
     found += unneeded.values()
@@ -358,7 +365,9 @@ def collect_warnings(
         found += constant_input_warnings(measurements)
     found += outlier_warnings({check.title: check.outliers for check in checks}, time_unit)
     unneeded = _unneeded_parameters(layout, estimates)
-    found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates, unneeded)]
+    n_unknown = len(layout.free_parameters) + sum(group.size for group in prior.groups)
+    counts = {"n_measurements": measurements.size, "n_unknown": n_unknown}
+    found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates, unneeded, counts)]
     equivalent = [each for each in diagnosis.alternatives if each.is_twin]
     found += _describe_equivalent_parameters(system, measured, equivalent, estimates)
     for rival in (each for each in diagnosis.alternatives if not each.is_twin):

@@ -38,8 +38,8 @@ from lodekit.prior.observables import ObservableCompiler
 from lodekit.prior.prior import Hyperparameters, Prior, build_prior
 from lodekit.support.arguments import Array
 from lodekit.support.interval_means import averaging_time
+from lodekit.support.text import find_closest_name
 from lodekit.support.threads import single_threaded_blas
-from lodekit.system.grammar import find_closest_name
 from lodekit.system.parameters import find_single_use_inputs, find_single_use_names
 from lodekit.system.structural_identifiability import (
     IdentifiabilityProblem,

@@ -351,7 +351,10 @@ def simulate_response(
     True
     """
     if not fit.measurements.inputs:
-        raise LodekitError("this fit has no known inputs; expected one that was made with inputs={'u': 'hold'}")
+        raise LodekitError(
+            "this fit has no known inputs to simulate with; use predict() for its curves, also beyond the data, or fit "
+            "with inputs={'u': 'hold'}"
+        )
     # All records share what was learned.
     fit = fit.record_fits[0] if _is_new_start(start) and record is None else fit.for_record(record)
     texts, single = parse_observables(fit, observable)

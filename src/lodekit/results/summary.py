@@ -135,7 +135,8 @@ def summary(fit: Fit) -> Summary:
     # The deviation of white noise does not have the unit of its channel.
     white = [each.name for each in fit.disturbances.values() if each.kind == WHITE_NOISE and each.deviation]
     known = fit.system, fit.labels.units, fit.measurements.names
-    units = {f"deviation of {name}": white_noise_unit(known[0], name, *known[1:])[0] for name in white}
+    found = {name: white_noise_unit(known[0], name, *known[1:]) for name in white}
+    units = {f"deviation of {name}": short for name, (short, words) in found.items() if short == words}
     others = {f"{name} [{units[name]}]" if name in units else name: value for name, value in others.items()}
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     shares = fit.diagnosis.explained_variance
@@ -157,7 +158,10 @@ def summary(fit: Fit) -> Summary:
 def displayed_hyperparameters(fit: Fit) -> dict[str, float | str]:
     """Return lengthscales and deviations by name as displayed; a diffuse initial state is shown as estimated."""
     if fit.layout.diffuse_modes is None:
-        return dict(fit.described_hyperparameters)
+        # The evidence does not depend on the size of a mode that no measured channel shows.
+        curvature = np.diag(fit.observed_information)[fit.layout.slices.mode_deviations]
+        hidden = [f"{MODE_STD_LABEL} {i}" for i, value in enumerate(curvature, 1) if abs(value) < 1e-3]
+        return dict(fit.described_hyperparameters) | dict.fromkeys(hidden, "not determined")
     # The value that stands for infinity is not informative.
     own: dict[str, float | str] = {
         name: value for name, value in fit.described_hyperparameters.items() if not name.startswith(MODE_STD_LABEL)

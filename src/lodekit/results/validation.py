@@ -235,6 +235,9 @@ class Validation:
         return dict(to_json_values(found | {"channels": channels}))
 
     def __repr__(self) -> str:
+        def shown(item: Any) -> str:
+            return "–" if np.isnan(item.fit_percent) else f"{item.fit_percent:.1f}"
+
         known = f" from {join_list(self.given)}" if self.given else ""
         lines = [*map(as_sentence, self.sentences), ""]
         lines += [f"Free run{known}; {self.start}."]
@@ -243,14 +246,14 @@ class Validation:
         lines.append(f"{'':<{wide}}{'rows':>7}{'fit %':>9}{'RMSE':>12}{'in 95 % band':>15}{'log density':>14}")
         for item in self.channels:
             numbers = f"{item.rmse:>12.4g}{format_percent(item.coverage):>15}{item.log_density:>14.3f}"
-            lines.append(f"{names[item.name]:<{wide}}{len(item.times):>7}{item.fit_percent:>9.1f}{numbers}")
+            lines.append(f"{names[item.name]:<{wide}}{len(item.times):>7}{shown(item):>9}{numbers}")
         steps = list(dict.fromkeys(step for item in self.channels for step in item.ahead))
         if steps:
             lines.append("Fit % so many rows, or so long, ahead from all measurements before (in 95 % band):")
             lines.append(f"{'':<{wide}}" + "".join(f"{step:>16}" for step in steps))
         for item in self.channels if steps else ():
             both = (item.ahead.get(step) for step in steps)
-            cells = (f"{each.fit_percent:.1f} ({format_percent(each.coverage)})" if each else "" for each in both)
+            cells = (f"{shown(each)} ({format_percent(each.coverage)})" if each else "" for each in both)
             lines.append(f"{names[item.name]:<{wide}}" + "".join(f"{cell:>16}" for cell in cells))
         return "\n".join(lines)
 

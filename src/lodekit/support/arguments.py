@@ -108,8 +108,12 @@ def as_float_array(what: str, values: object) -> Array:
     except (TypeError, ValueError):
         raise DataError(f"expected numbers for {what}, got rows of different lengths, or no numbers") from None
     if array.dtype.kind in "cmM":
-        kind = {"c": "complex numbers", "m": "differences of dates", "M": "dates"}[array.dtype.kind]
-        raise DataError(f"expected real numbers for {what}, got {kind}; convert them (dates to seconds or hours)")
+        kind, remedy = {
+            "c": ("complex numbers", "pass the real and the imaginary part as two channels"),
+            "m": ("differences of dates", "convert them to seconds or hours"),
+            "M": ("dates", "convert them to seconds or hours"),
+        }[array.dtype.kind]
+        raise DataError(f"expected real numbers for {what}, got {kind}; {remedy}")
     # A view may repeat one number so often that no copy fits.
     check_memory(array.size, f"a copy of {what}")
     if array.dtype.kind == "O":

@@ -1,10 +1,14 @@
-"""Formatting of numbers with their standard errors, of counts, lists, percentages and sentences."""
+"""Formatting of numbers with their standard errors, counts, lists and sentences; suggestions for misspelled names."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
+
+from lodekit.errors import ArgumentError
 
 
 def significant_digits(value: float, step: float, minimum: int = 4) -> int:
@@ -129,3 +133,67 @@ def to_json_values(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [to_json_values(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def find_closest_name(name: str, others: Iterable[str]) -> str:
+    """Return the one of `others` that a `name` may be a misspelling of; an empty text if none is similar.
+
+    Examples
+    --------
+    >>> find_closest_name("temprature", ["pressure", "temperature"]), find_closest_name("T2", ["T1", "Q"])
+    ('temperature', 'T1')
+    """
+    known = [other for other in others if other != name]
+    matches = [other for other in known if other.casefold() == name.casefold()]
+    if not matches and len(name) > 1:
+        # Imported here, since most programs have no misspelled names.
+        from difflib import get_close_matches
+
+        # Of two letters, one has to stay.
+        matches = get_close_matches(name, known, n=1, cutoff=0.5 if len(name) == 2 else 0.7)
+    return matches[0] if matches else ""
+
+
+def describe_unknown(name: str, known: Collection[str]) -> str:
+    """Return what may be meant by an unknown name, or what there is.
+
+    Examples
+    --------
+    >>> describe_unknown("restart", ["noise", "restarts"]), describe_unknown("depth", ["noise", "restarts"])
+    ("did you mean 'restarts'?", 'expected one of noise, restarts')
+    """
+    closest = find_closest_name(name, known)
+    return f"did you mean {closest!r}?" if closest else f"expected one of {', '.join(known)}"
+
+
+def reject_unknown_arguments(owner: type, function: Callable[..., Any], arguments: Iterable[str]) -> None:
+    """Raise an error with a suggestion if a function of a class does not have arguments of these names."""
+    known = inspect.signature(function).parameters
+    unknown = [name for name in arguments if name not in known]
+    if not unknown or any(own.kind is own.VAR_KEYWORD for own in known.values()):
+        return
+    name, methods = unknown[0], {key: own for key, own in vars(owner).items() if inspect.isfunction(own)}
+    title = next(key for key, own in methods.items() if inspect.unwrap(own) is inspect.unwrap(function))
+    title = owner.__name__ if title == "__init__" else title
+    takers = [key for key, own in methods.items() if key[0] != "_" and name in inspect.signature(own).parameters]
+    hint = f"pass it to {takers[0]}()" if takers else describe_unknown(name, [key for key in known if key != "self"])
+    raise ArgumentError(f"{title}() has no argument {name!r}; {hint}") from None
+
+
+_Class = TypeVar("_Class")
+
+
+def suggest_arguments(cls: type[_Class]) -> type[_Class]:
+    """Make the constructor of a class raise an error with a suggestion if an argument is misspelled."""
+    construct: Callable[..., None] = vars(cls)["__init__"]
+
+    @functools.wraps(construct)
+    def method(*values: Any, **arguments: Any) -> None:
+        try:
+            construct(*values, **arguments)
+        except TypeError:
+            reject_unknown_arguments(cls, construct, arguments)
+            raise
+
+    setattr(cls, "__init__", method)  # noqa: B010 - mypy does not allow the assignment
+    return cls

@@ -16,6 +16,7 @@ from typing import Any
 
 from lodekit.errors import EquationError, LodekitError, SystemFileError
 from lodekit.support.interval_means import interval_from_column
+from lodekit.support.text import describe_unknown
 from lodekit.system.dimensions import check_units
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
@@ -160,9 +161,7 @@ def _read_toml(place: Path) -> dict[str, Any]:
 def _check_keys(place: Path, where: str, table: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
     unknown = [key for key in table if key not in allowed]
     if unknown:
-        raise SystemFileError(
-            f"{place}: unknown key{where} {', '.join(unknown)}; expected some of {', '.join(allowed)}"
-        )
+        raise SystemFileError(f"{place}: unknown key{where} {unknown[0]!r}; {describe_unknown(unknown[0], allowed)}")
 
 
 def _parse_parameter_table(place: Path, table: Any) -> dict[str, Parameter] | list[str]:
@@ -173,7 +172,11 @@ def _parse_parameter_table(place: Path, table: Any) -> dict[str, Parameter] | li
     parameters = {}
     for name, entry in table.items():
         if not isinstance(entry, Mapping):
-            raise SystemFileError(f"{place}: expected a table for parameter {name!r}, such as {name} = {{ start = 1 }}")
+            value = entry if isinstance(entry, int | float) else 1
+            raise SystemFileError(
+                f"{place}: expected a table for parameter {name!r}: {name} = {{ fixed = {value} }} if its value is "
+                f"known, {name} = {{ start = {value} }} as a first guess, or {name} = {{}}"
+            )
         _check_keys(place, f" for parameter {name!r}:", entry, _PARAMETER_KEYS)
         try:
             bounds = entry.get("bounds")

@@ -22,7 +22,6 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fractions import Fraction
 
 from lodekit.errors import EquationError, Place
@@ -212,22 +211,6 @@ def suggest_linearization(function: str, argument: str) -> str:
         near = "near another value c," if ways else "near a value c, write"
         ways.append(f"{near} {_TANGENT_FORMS[name].format(inner)} {LINEARIZATION_HINT}")
     return f" Linearise it: {'; '.join(ways)}" if ways else ""
-
-
-def find_closest_name(name: str, others: Iterable[str]) -> str:
-    """Return the one of `others` that a `name` may be a misspelling of; an empty text if none is similar.
-
-    Examples
-    --------
-    >>> find_closest_name("temprature", ["pressure", "temperature"]), find_closest_name("T2", ["T1", "Q"])
-    ('temperature', 'T1')
-    """
-    known = [other for other in others if other != name]
-    matches = [other for other in known if other.casefold() == name.casefold()]
-    if not matches and len(name) > 1:
-        # Of two letters, one has to stay.
-        matches = get_close_matches(name, known, n=1, cutoff=0.5 if len(name) == 2 else 0.7)
-    return matches[0] if matches else ""
 
 
 def suggest_character(character: str) -> str:

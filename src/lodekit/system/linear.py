@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from lodekit.algebra.scalars import MissingConstantError, NamedConstant, Scalar, ScalarRing, format_sum
 from lodekit.errors import EquationError
+from lodekit.support.text import find_closest_name
 from lodekit.system import grammar
 from lodekit.system.delays import apply_delay
 from lodekit.system.parameters import find_likely_parameters
@@ -131,7 +132,7 @@ class LinearFormBuilder:
             if NamedConstant("pi") not in self.ring.constants:
                 raise MissingConstantError(NamedConstant("pi"))
             return self._constant(self.ring.constant(NamedConstant("pi")))
-        alike = grammar.find_closest_name(node.name, (*self.channels, *self.ring.parameters))
+        alike = find_closest_name(node.name, (*self.channels, *self.ring.parameters))
         raise EquationError(
             f"unknown name {node.name!r}; expected a channel ({', '.join(self.channels) or 'none'}) "
             f"or a parameter ({', '.join(self.ring.parameters) or 'none'}){f'. Is it {alike!r}?' if alike else ''}",

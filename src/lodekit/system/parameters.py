@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from numbers import Real
 from typing import Any
 
 from lodekit.errors import EquationError, ParameterError
+from lodekit.support.text import suggest_arguments
 from lodekit.system import grammar
 
 #: Exact arithmetic in more symbols takes minutes, and no data tell so many apart.
@@ -155,6 +157,7 @@ def _check_prior(location: float, std: float) -> None:
         raise ParameterError(f"expected a prior with a spread above zero, got {std}")
 
 
+@suggest_arguments
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
     """An unknown constant of a system.
@@ -320,10 +323,11 @@ def parse_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) 
         if key in found:
             raise ParameterError(f"parameter {key!r} is declared twice")
         if not isinstance(parameter, Parameter):
-            raise ParameterError(
-                f"expected a Parameter for {key!r}, got {type(parameter).__name__}; "
-                "try lk.Parameter(), or with positive=True, start=..., fixed=..., bounds=..."
-            )
+            remedy = "try lk.Parameter(), or with positive=True, start=..., fixed=..., bounds=..."
+            if isinstance(parameter, Real):
+                known, guess = f"lk.Parameter(fixed={parameter!r})", f"lk.Parameter(start={parameter!r})"
+                remedy = f"try {known} if the value is known, or {guess} as a first guess"
+            raise ParameterError(f"expected a Parameter for {key!r}, got {type(parameter).__name__}; {remedy}")
         found[key] = parameter
     return found
 

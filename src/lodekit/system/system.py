@@ -20,6 +20,7 @@ from lodekit.algebra.smith import PopovDecomposition, SmithForm, smith_form
 from lodekit.errors import AlgebraError, EquationError, InconsistentSystemError, ParameterError
 from lodekit.support.html import html_list, notebook_card
 from lodekit.support.progress import track_progress
+from lodekit.support.text import suggest_arguments
 from lodekit.system import display, grammar, matrices
 from lodekit.system.analysis import Mode, find_modes, symbolic_covariance
 from lodekit.system.delays import DelayedChannel, constrain_delays_positive
@@ -37,6 +38,7 @@ _PROGRESS_MESSAGE = "analysing the equations"
 
 
 @final
+@suggest_arguments
 class System:
     """A system of linear ODEs with constant coefficients, and the exact algebra of its solutions.
 
