@@ -400,6 +400,56 @@ def test_the_command_line_says_the_same(gp: lk.LODEGP, tmp_path: Path) -> None:
     assert run(*arguments, "--start", "few").returncode == 2
 
 
+@pytest.mark.parametrize("way", ["absent rows", "empty cells"])
+def test_a_record_with_a_gap_in_which_the_input_changed_is_split(gp: lk.LODEGP, way: str) -> None:
+    times, data = record(2, 3.0)
+    gap = (np.arange(ROWS) >= 55) & (np.arange(ROWS) < 95)
+    if way == "absent rows":
+        times, data = times[~gap], {name: values[~gap] for name, values in data.items()}
+    else:
+        data = {**data, "u": np.where(gap, np.nan, data["u"])}
+    found = gp.validate(times, data)
+    assert not found.holds
+    (warning,) = found.warnings
+    assert warning.startswith("input u changed from" if way == "absent rows" else "input u has no value between")
+    assert "split_gaps=True or --split-gaps" in warning
+    assert warning[1:] in repr(found)
+    split = gp.validate(times, data, split_gaps=True)
+    assert split.holds
+    assert not split.warnings
+    assert [(item.title, len(item.times)) for item in split.channels] == [("y of record 1", 55), ("y of record 2", 55)]
+    assert len(split.plot().axes) == 4
+    # The fit of a record with a gap is as good as that of its parts.
+    fitted = lk.LODEGP(gp.system, inputs={"u": "hold"}, random_state=0).fit(times, data, split_gaps=True)
+    assert fitted.records_ == ("1", "2")
+    assert fitted.parameters_["tau"].interval[0] < 3.0 < fitted.parameters_["tau"].interval[1]
+    with pytest.raises(lk.LodekitError, match="cannot be split at gaps"):
+        fitted.fit(
+            lk.Statistics.of(0.0, 1.0, lk.Observations().add([0.0, 1.0], "y", [1, 2]).series, 4), split_gaps=True
+        )
+
+
+def test_the_command_line_splits_records_and_validates_several_files(gp: lk.LODEGP, tmp_path: Path) -> None:
+    for number, keep in ((2, np.arange(ROWS)), (3, np.r_[:55, 95:ROWS])):
+        times, data = record(number, 3.0)
+        table = np.column_stack([times, data["y"], data["u"]])[keep]
+        np.savetxt(tmp_path / f"{number}.csv", table, delimiter=",", header="t,y,u", comments="")
+    gp.save(tmp_path / "plant.lodekit")
+    done = run("validate", "plant.lodekit", "2.csv", "3.csv", "--split-gaps", "--json", cwd=tmp_path)
+    assert list(json.loads(done.stdout)["channels"]) == [
+        "y of record 2.csv", "y of record 3.csv, part 1", "y of record 3.csv, part 2"
+    ]  # fmt: skip
+    known = ("--param", "K", "--positive", "tau")
+    done = run("init", "tau*y' + y = K*u", *known, "--data", "3.csv", "--split-gaps", "-o", "plant.toml", cwd=tmp_path)
+    assert lk.read_system_file(tmp_path / "plant.toml").split_gaps
+    for options in (
+        ("plant.toml", "3.csv"),
+        ("tau*y' + y = K*u", "3.csv", *known, "--input", "u=hold", "--split-gaps"),
+    ):
+        done = run("fit", *options, "--no-figures", "--json", "--force", cwd=tmp_path)
+        assert json.loads(done.stdout)["records"] == ["1", "2"], done.stderr
+
+
 def test_the_command_line_fails_where_the_model_does_not_hold(gp: lk.LODEGP, tmp_path: Path) -> None:
     times, data = record(2, 3.0)
     gp.save(tmp_path / "plant.lodekit")

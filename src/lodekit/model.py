@@ -212,6 +212,7 @@ class LODEGP:
         columns: Mapping[str, Any] | None = None,
         dt: float | None = None,
         records: str | None = None,
+        split_gaps: bool = False,
     ) -> LODEGP:
         """Estimate parameters, hyperparameters and noise from measurements; return the estimator itself.
 
@@ -239,6 +240,9 @@ class LODEGP:
             Sampling interval of a file or DataFrame without a time column.
         records : str, optional
             The column of a file or DataFrame that contains the record of each row.
+        split_gaps : bool
+            Whether a record becomes several where times are far apart, six times as far as most of them: what inputs
+            do in gaps is not known.
 
         Returns
         -------
@@ -257,7 +261,8 @@ class LODEGP:
         (('0', '1'), (1, 2))
         """
         arguments = self._arguments()
-        source = self._read(t, Y, noise_std, time=time, columns=columns, dt=dt, records=records)
+        options = {"time": time, "columns": columns, "dt": dt, "records": records, "split_gaps": split_gaps}
+        source = self._read(t, Y, noise_std, **options)
         fit = fit_with_hold_selection(self.system, arguments, source.measurements, Labels.from_dict(source.labels))
         # A loaded source has already shown its notes.
         self.fit_ = fit if source is t else replace(fit, notes=source.notes)
@@ -311,6 +316,7 @@ class LODEGP:
     def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> LoadedData:
         """Return the data from any form that `fit` accepts."""
         options |= table_checks(self.system)
+        options["inputs"] = tuple(self.inputs or ())
         options["never"] = tuple(self.disturbances or ()) if isinstance(self.disturbances, Mapping) else ()
         return load_data(t, Y, self.system.plain_channels, noise_std=noise_std, **options)
 

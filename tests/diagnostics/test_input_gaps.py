@@ -29,9 +29,9 @@ def _warned(kind: HoldType, missing: object) -> list[str]:
 def test_a_hole_at_the_beginning_and_a_long_one_are_told(kind: HoldType) -> None:
     """Which times, and what is done about it."""
     (text,) = _warned(kind, slice(0, 3))
-    assert text.startswith("u has no value before t = 3 s,")
+    assert text.startswith("input u has no value before t = 3 s,")
     (text,) = _warned(kind, slice(40, 60))
-    assert text.startswith("u has no value between t = 39 and 60 s, 21% of the record")
+    assert text.startswith("input u has no value between t = 39 and 60 s, 21% of the record")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,9 @@ def test_an_input_that_moved_in_a_gap_is_told(kind: HoldType, way: str) -> None:
     u, y = np.where(gap, np.nan, _STEPS), np.where(gap & (way == "empty rows"), np.nan, _T)
     kept = ~gap if way == "absent rows" else np.full(len(_T), True)
     (text,) = _of_rows(kind, _T[kept], u[kept], y[kept])
-    assert text.startswith("u changed from 80 to 50 in a gap of 9 s (t = 35 to 44 s), and when is not known: make two")
+    assert text.startswith(
+        "input u changed from 80 to 50 in a gap of 9 s (t = 35 to 44 s), and when is not known: split"
+    )
 
 
 def test_gaps_are_counted_and_rows_about_the_change_close_them() -> None:
@@ -145,4 +147,4 @@ def test_a_hole_is_the_first_warning_of_a_fit() -> None:
     system = lk.System("y' = a*(u - y)", parameters={"a": lk.Parameter(fixed=0.5)})
     y = np.repeat([3.0, 1.0, 0.0, 2.0], 5)
     gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0, restarts=1).fit(t, {"y": y, "u": u}, noise_std=1.0)
-    assert gp.warnings_[0].startswith("u has no value before t = 5,")
+    assert gp.warnings_[0].startswith("input u has no value before t = 5,")

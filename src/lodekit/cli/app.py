@@ -48,6 +48,9 @@ BasisOption = Annotated[
     Names, Option("--basis", help="The free functions: expressions in the channels, separated by commas.")
 ]
 StepOption = Annotated[float | None, Option("--dt", help="Sampling interval, if the file has no time column.")]
+SplitOption = Annotated[
+    bool, Option("--split-gaps", help="Split records where times are far apart (six times as far as most).")
+]
 MapOption = Annotated[Names, Option("--map", "-m", help="The column of a channel, by name or number: T1=temp_1, t=1.")]
 HeaderOption = Annotated[
     bool | None, Option("--header/--no-header", help="Whether the first line has column names; detected by default.")

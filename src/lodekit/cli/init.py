@@ -22,6 +22,7 @@ from lodekit.cli.app import (
     OutOption,
     ParamOption,
     PositiveOption,
+    SplitOption,
     StepOption,
     parse_names,
     parse_parameter_options,
@@ -52,6 +53,7 @@ def init(
     mapping: MapOption = None,
     header: HeaderOption = None,
     dt: StepOption = None,
+    split_gaps: SplitOption = False,
     title: Annotated[str, Option("--title", help="Title of the report.")] = "",
     yes: Annotated[bool, Option("--yes", "-y", help="Accept all proposals without asking.")] = False,
     out: OutOption = None,
@@ -87,12 +89,11 @@ def init(
     above = {name: "positive = true" for name, own in known.items() if own.positive}
     before: list[str] = []
     if data is None:
-        hints = SystemFileHints(parameter_options=above)
+        hints = SystemFileHints(parameter_options=above, split_gaps=split_gaps)
         text = format_system_file(equations, names, channels, title=title, hints=hints)
     else:
-        text, before = _propose_from_data(
-            equations, names, channels, data, mapping or [], header, dt, title, yes, above
-        )
+        texts = {"title": title, "parameter_definitions": above, "dt": dt, "split_gaps": split_gaps}
+        text, before = _propose_from_data(equations, names, channels, data, mapping or [], header, yes, texts)
     write_output(text, out)
     if out is not None:
         example = "DATA.csv" if data is None else shlex.quote(str(data))
@@ -107,10 +108,8 @@ def _propose_from_data(
     data: Path,
     mapping: list[str],
     header: bool | None,
-    dt: float | None,
-    title: str,
     yes: bool,
-    parameter_definitions: dict[str, str],
+    texts: dict[str, Any],
 ) -> tuple[str, list[str]]:
     """Return a system file from a data file, and what is left to do before a fit; print the proposals with reasons."""
     from lodekit.data.preview import preview_table
@@ -118,7 +117,7 @@ def _propose_from_data(
     from lodekit.system.parameters import parse_parameters
     from lodekit.workflow.system_proposal import guess_column_roles, propose_system_file
 
-    known = parse_parameters(parameters)
+    known, dt = parse_parameters(parameters), texts["dt"]
     system = lk.System(equations, parameters=known, channels=channels) if equations.strip() else None
     where = parse_mapping(mapping)
     look = preview_table(data, header)
@@ -142,8 +141,7 @@ def _propose_from_data(
         before.append("write your equations into the file")
     elif system is None:
         print_message("its equations are a first guess, with one time constant for each output; write your own")
-    texts: dict[str, Any] = {"mapping": where, "title": title, "parameter_definitions": parameter_definitions, "dt": dt}
-    return propose_system_file(look, guesses, equations.strip(), parameters, channels, **texts), before
+    return propose_system_file(look, guesses, equations.strip(), parameters, channels, mapping=where, **texts), before
 
 
 def is_terminal() -> bool:

@@ -21,6 +21,7 @@ from lodekit.cli.app import (
     Names,
     OutOption,
     ParamOption,
+    SplitOption,
     StepOption,
     check_range,
     parse_horizon,
@@ -248,7 +249,9 @@ def _simulate_response(
 
 def validate(
     model: ModelArgument,
-    data: Annotated[str, Argument(help="CSV or Parquet file of a record that was not used for the fit.")],
+    data: Annotated[
+        list[str], Argument(help="CSV or Parquet files of records that were not used for the fit, one for each.")
+    ],
     given: Annotated[
         Names, Option("--given", help="Channels to condition on over the whole record, if the fit has no known inputs.")
     ] = None,
@@ -265,14 +268,15 @@ def validate(
     ] = "1,5,10",
     mapping: MapOption = None,
     dt: StepOption = None,
+    split_gaps: SplitOption = False,
     first: FirstOption = None,
     last: LastOption = None,
     plot: Annotated[Path | None, Option("--plot", help="Write a PNG figure of the free run.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Validate a model on a record that was not used for the fit: free run, predictions ahead, coverage.
+    """Validate a model on records that were not used for the fit: free run, predictions ahead, coverage.
 
-    The exit code is 1 if the model does not hold on this record.
+    The exit code is 1 if the model does not hold on all of them.
 
     Example: lodekit validate log-fit other.csv --plot free-run.png
     """
@@ -285,7 +289,7 @@ def validate(
         raise LodekitError(f"expected a PNG file for --plot, such as {plot.with_suffix('.png')}, got {plot}")
     gp = read_model(model)
     found = gp.validate(
-        read_record(gp, data, parse_mapping(mapping or []), dt, (first, last)),
+        read_record(gp, data, parse_mapping(mapping or []), dt, (first, last), split_gaps=split_gaps),
         given=parse_names(given) or None,
         start=start if start == "all" else _parse_integer(start, "--start"),
         ahead=[parse_horizon(part) for part in map(str.strip, ahead.split(",")) if part],
@@ -294,7 +298,7 @@ def validate(
         write_atomically(plot, to_png(found.plot()))
     typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else repr(found))
     if not found.holds:
-        print_message("the model does not hold on this record; see the verdict")
+        print_message(f"the model does not hold on {'this record' if len(data) == 1 else 'all records'}")
         raise typer.Exit(1)
 
 

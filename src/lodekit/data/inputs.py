@@ -199,6 +199,10 @@ class _QuantileSketch:
         return float(((keys[place : place + 1] + 1) << self.dropped_bits).view(np.float64)[0])
 
 
+#: A gap is so many times as long as three quarters of the steps between samples.
+GAP_RATIO = 6.0
+
+
 @dataclass
 class InputGapDetector:
     """Detects gaps in the samples of one input during which it changed, in one pass.
@@ -264,7 +268,7 @@ class InputGapDetector:
             return None
         gaps = self._candidate_gaps(self._last_samples, np.array([self._previous_step]))
         steps, changes = gaps[1] - gaps[0], np.abs(gaps[3] - gaps[2])
-        found = steps > 6.0 * self._steps.quantile(0.75)
+        found = steps > GAP_RATIO * self._steps.quantile(0.75)
         if self.kind == "linear":
             found &= changes > 3.0 * self._slopes.quantile(0.5) * steps
         if not found.any():

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from lodekit.data.inputs import InputSignal
+from lodekit.data.inputs import GAP_RATIO, InputSignal, is_logged_every_row
 from lodekit.data.observations import Observations, TimeSeries, concatenate_series, find_input_samples
 from lodekit.data.row_store import ONLY_INPUTS, OutOfCoreRows, extract_inputs
 from lodekit.data.statistics import Statistics
@@ -522,6 +522,48 @@ def with_empty_series(measurements: Measurements, names: Sequence[str]) -> Measu
     own = {item.observable: item for item in measurements.series}
     nothing = np.zeros(0)
     return replace(measurements, series=[own.get(name, TimeSeries(name, nothing, nothing, nothing)) for name in names])
+
+
+def split_at_gaps(records: Mapping[str, Measurements], inputs: Collection[str] = ()) -> dict[str, Measurements]:
+    """Return records in parts without gaps of their rows, or of inputs that are logged with every row.
+
+    A gap is six times as long as three quarters of the steps. Rows in gaps of inputs, and single rows between two gaps,
+    are left out.
+
+    Examples
+    --------
+    >>> from lodekit.data.observations import Observations
+    >>> times = [0.0, 1.0, 2.0, 30.0, 31.0, 32.0]
+    >>> record = Measurements.from_observations(Observations().add(times, "x", times))
+    >>> {name: part.window for name, part in split_at_gaps({"log": record}).items()}
+    {'log, part 1': (0.0, 2.0), 'log, part 2': (30.0, 32.0)}
+    """
+    found = dict[str, Measurements]()
+    for name, part in records.items():
+        if part.has_only_statistics:
+            raise DataError("a record with so many rows cannot be split at gaps; expected fewer rows, or split files")
+        times = np.unique(np.concatenate([item.times for item in part.series]))
+        samples = [item.times for item in part.series if item.observable in inputs]
+        gaps = [_find_gaps(own) for own in (times, *samples) if is_logged_every_row(len(times), len(own))]
+        starts, stops = np.unique(np.concatenate([[(-np.inf, -np.inf)], *gaps, [(np.inf, np.inf)]]), axis=0).T
+        pieces = []
+        for low, high in zip(np.maximum.accumulate(stops)[:-1], starts[1:], strict=True):
+            if np.sum((times >= low) & (times <= high)) > 1:
+                series = [item.select((item.times >= low) & (item.times <= high)) for item in part.series]
+                pieces.append(replace(part, series=[item for item in series if len(item.times)]))
+        title = "" if name == DEFAULT_RECORD_NAME else f"{name}, part "
+        found |= {f"{title}{k}": own for k, own in enumerate(pieces, 1)} if len(pieces) > 1 else {name: part}
+    return found
+
+
+def _find_gaps(times: Array) -> Array:
+    """Return where gaps start and stop, shape (gaps, 2).
+
+    Shapes: times (n,).
+    """
+    steps = np.diff(times)
+    places = np.flatnonzero(steps > GAP_RATIO * np.quantile(steps, 0.75)) if len(steps) else np.zeros(0, dtype=int)
+    return np.column_stack([times[places], times[places + 1]])
 
 
 def describe_records(names: Collection[str]) -> list[str]:

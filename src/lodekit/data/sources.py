@@ -7,7 +7,7 @@ One reader with the same rules for columns and cells reads files and DataFrames 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -20,7 +20,7 @@ import numpy as np
 
 from lodekit.data.noise import NoiseSpecification, parse_noise_std
 from lodekit.data.observations import Observations, parse_observations
-from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, RecordSet, describe_records
+from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, RecordSet, describe_records, split_at_gaps
 from lodekit.data.row_store import OutOfCoreRows
 from lodekit.data.statistics import Statistics
 from lodekit.data.streams import accumulate_dask_statistics, accumulate_statistics, iterate_rows
@@ -70,6 +70,7 @@ class ReadOptions:
     header: Whether text files start with the names of their columns; found out by default.
     dt: The time between two rows of a table without a time; the first row is at zero.
     records: The column that says which record a line belongs to: a name, or a number counted from one.
+    split_gaps: Whether a record with gaps of rows, or of known inputs, becomes several.
     since: The date that is time zero; by default that of the first record of the first table.
     units: The units of channels and of the time ``t`` in the model: columns with another unit in their names are
         converted, or refused.
@@ -88,6 +89,8 @@ class ReadOptions:
     header: bool | None = None
     dt: float | None = None
     records: str | None = None
+    split_gaps: bool = False
+    inputs: Collection[str] = ()
     since: datetime | None = None
     units: Mapping[str, str] = field(default_factory=dict)
     window: tuple[Any, Any] = (None, None)
@@ -575,6 +578,17 @@ def load_data(
     ([0.0, 60.0], datetime.datetime(2026, 3, 1, 12, 0))
     """
     request = ReadOptions(channels, **how)
+    found = _load(source, Y, noise_std, request)
+    if not request.split_gaps:
+        return found
+    parts = split_at_gaps(found.measurements.records, request.inputs)
+    notes = tuple(note for note in describe_records(parts) if note not in found.notes)
+    return replace(found, measurements=RecordSet.from_records(parts), notes=(*notes, *found.notes))
+
+
+def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedData:
+    """Return measurements from anything that `fit` accepts, with the records that they come in."""
+    channels = request.channels
     if (items := list_records(source, Y)) is not None:
         groups = open_records(items, request)
     else:

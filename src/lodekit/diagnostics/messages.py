@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 #: What to do about inputs that are not there.
 _GAP_ADVICE = "give its values there, or leave that part of the record out"
+#: The same for a part between two others.
+_SPLIT_ADVICE = "give its values there, or split the record at gaps, split_gaps=True or --split-gaps"
 #: The note on the noise of an observable that is zero throughout.
 _ZERO_NOISE_NOTE = (
     f"; its noise, of which zeros say nothing, is taken to be at least {MIN_NOISE_RATIO_OF_ZEROS:.0%} of what the "
@@ -76,8 +78,8 @@ def input_gap_warnings(measurements: Measurements, time_unit: str = "") -> list[
             start, long_gap = float(signal.times[0]), ""
             if signal.missing and start > part.window[0]:
                 found.append(
-                    f"{name} has no value before t = {_format_time(start, time_unit)}, where measurements are already "
-                    f"there: it is taken to have been {signal.values[0]:.6g} since the beginning; {_GAP_ADVICE}"
+                    f"input {name} has no value before t = {_format_time(start, time_unit)}, but measurements have: "
+                    f"it is taken to have been {signal.values[0]:.6g} since the beginning; {_GAP_ADVICE}"
                 )
             # Long gaps are known if all samples with a value are kept.
             if signal.missing and counts[name] == len(signal.times):
@@ -119,7 +121,7 @@ def _long_gap_warning(name: str, signal: InputSignal, window: tuple[float, float
     ends = f"t = {inside[place]:.6g} and {_format_time(inside[place + 1], unit)}"
     what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
     share = f"{steps[place] / (last - first):.0%} of the record"
-    return f"{name} has no value between {ends}, {share}: it is {what}; {_GAP_ADVICE}"
+    return f"input {name} has no value between {ends}, {share}: it is {what}; {_SPLIT_ADVICE}"
 
 
 def _gap_change_warning(name: str, signal: InputSignal, part: Measurements, unit: str) -> str:
@@ -137,9 +139,10 @@ def _gap_change_warning(name: str, signal: InputSignal, part: Measurements, unit
     more = f", and in {moved.n_gaps - 1} more" if moved.n_gaps > 1 else ""
     lasting, until = _format_time(moved.stop - moved.start, unit), _format_time(moved.stop, unit)
     return (
-        f"{name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} in a gap of {lasting} "
-        f"(t = {moved.start:.6g} to {until}){more}, and when is not known: make two records, one before the "
-        f"gap and one after; where you know when, add two rows with {name} alone, just before the change and at it"
+        f"input {name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} in a gap of {lasting} "
+        f"(t = {moved.start:.6g} to {until}){more}, and when is not known: split the record at gaps, "
+        f"split_gaps=True or --split-gaps; where you know when, add two rows with {name} alone, just before the change "
+        "and at it"
     )
 
 

@@ -323,8 +323,8 @@ def describe_channel_validation(item: ChannelValidation) -> str:
     is_low = share < _MIN_COVERAGE
     shown = format_below(share, _MIN_COVERAGE)[0] if is_low else format_percent(share)
     band = f"the 95 % band holds {shown} of the measurements"
-    text = f"the free run of {item.name} has a fit of {fit:.0f} %, and {band}"
-    removed, name = format_percent(item.explained_variance), item.name
+    text = f"the free run of {item.title} has a fit of {fit:.0f} %, and {band}"
+    removed, name = format_percent(item.explained_variance), item.title
     verdicts = {
         f"the measurements of {name} do not change in this record; {band}": np.isnan(fit),
         f"the free run does not predict {name}: its own mean would be as good; {band}": fit <= 0,

@@ -16,7 +16,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements
 from lodekit.data.sources import load_data
-from lodekit.diagnostics.messages import Findings
+from lodekit.diagnostics.messages import Findings, input_gap_warnings
 from lodekit.diagnostics.validation_tests import ValidationErrors, concatenate_errors, find_validation_failures
 from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
 from lodekit.fitting.setup import FitSetup, build_setup
@@ -35,6 +35,7 @@ from lodekit.results.forecast import (
 )
 from lodekit.results.summary import MIN_EXPLAINED, describe_channel_validation, describe_initial_state
 from lodekit.support.arguments import Array
+from lodekit.support.progress import track_progress
 from lodekit.support.text import as_sentence, format_percent, join_list, to_json_values
 from lodekit.support.units import find_unit_conversion
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
@@ -94,6 +95,8 @@ class ChannelValidation:
     calibrated : bool
         Whether the 95 % band contains enough measurements, up to chance: that of the free run or, with disturbances
         or free functions, of predictions one row ahead.
+    record : str
+        The name of the record, if there are several.
     """
 
     name: str
@@ -104,6 +107,12 @@ class ChannelValidation:
     ahead: Mapping[int | str, Ahead] = field(default_factory=dict)
     misses: tuple[str, ...] = ()
     calibrated: bool = True
+    record: str = ""
+
+    @property
+    def title(self) -> str:
+        """The observable, and the record if there are several."""
+        return f"{self.name} of record {self.record}" if self.record else self.name
 
     @property
     def holds(self) -> bool:
@@ -156,12 +165,12 @@ class ChannelValidation:
 
 @dataclass(frozen=True, eq=False)
 class Validation:
-    """The validation of a model on a record that was not used for the fit.
+    """The validation of a model on records that were not used for the fit.
 
     Parameters
     ----------
     channels : tuple of ChannelValidation
-        The results of each predicted observable.
+        The results of each predicted observable, of one record after the other.
     start : str
         Which rows determine the initial state, in words.
     given : tuple of str
@@ -169,9 +178,11 @@ class Validation:
     units : dict of str to str
         Units for figures and tables.
     inputs : dict of str to InputSignal
-        Known inputs, for figures.
+        Known inputs, for figures; with their records if there are several.
     doubts : tuple of str
         Problems that the fit reported about its own residuals.
+    warnings : tuple of str
+        Gaps of known inputs, in which they may have changed.
     origin : str
         The date of time zero, if times are counted from a date; otherwise empty.
     """
@@ -183,6 +194,7 @@ class Validation:
     inputs: Mapping[str, InputSignal] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
     origin: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -206,20 +218,20 @@ class Validation:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """A verdict on each observable, and what the model misses; then the doubts of the fit."""
+        """A verdict on each observable, and what the model misses; then gaps of inputs, and the doubts of the fit."""
         doubts = (f"the fit itself said: {text}" for text in self.doubts)
-        return (*map(describe_channel_validation, self.channels), *doubts)
+        return (*map(describe_channel_validation, self.channels), *self.warnings, *doubts)
 
-    def __getitem__(self, name: str) -> ChannelValidation:
+    def __getitem__(self, title: str) -> ChannelValidation:
         for item in self.channels:
-            if item.name == name:
+            if title in (item.title, item.name):
                 return item
-        raise KeyError(name)
+        raise KeyError(title)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; undefined numbers, such as the fit percentage of a constant, are None."""
         channels = {
-            item.name: {
+            item.title: {
                 "count": len(item.times),
                 **item._scores.to_dict(),
                 "log_density": item.log_density,
@@ -241,12 +253,13 @@ class Validation:
         known = f" from {join_list(self.given)}" if self.given else ""
         lines = [*map(as_sentence, self.sentences), ""]
         lines += [f"Free run{known}; {self.start}."]
-        names = {item.name: plotting.name_with_unit(item.name, self.units.get(item.name, "")) for item in self.channels}
+        units = {item.title: self.units.get(item.name, "") for item in self.channels}
+        names = {title: plotting.name_with_unit(title, unit) for title, unit in units.items()}
         wide = max(14, *(len(name) + 2 for name in names.values()))
         lines.append(f"{'':<{wide}}{'rows':>7}{'fit %':>9}{'RMSE':>12}{'in 95 % band':>15}{'log density':>14}")
         for item in self.channels:
             numbers = f"{item.rmse:>12.4g}{format_percent(item.coverage):>15}{item.log_density:>14.3f}"
-            lines.append(f"{names[item.name]:<{wide}}{len(item.times):>7}{shown(item):>9}{numbers}")
+            lines.append(f"{names[item.title]:<{wide}}{len(item.times):>7}{shown(item):>9}{numbers}")
         steps = list(dict.fromkeys(step for item in self.channels for step in item.ahead))
         if steps:
             lines.append("Fit % so many rows, or so long, ahead from all measurements before (in 95 % band):")
@@ -254,7 +267,7 @@ class Validation:
         for item in self.channels if steps else ():
             both = (item.ahead.get(step) for step in steps)
             cells = (f"{shown(each)} ({format_percent(each.coverage)})" if each else "" for each in both)
-            lines.append(f"{names[item.name]:<{wide}}" + "".join(f"{cell:>16}" for cell in cells))
+            lines.append(f"{names[item.title]:<{wide}}" + "".join(f"{cell:>16}" for cell in cells))
         return "\n".join(lines)
 
     def plot(self, *, axes: Any = None) -> Any:
@@ -265,20 +278,31 @@ class Validation:
         axes : matplotlib axes, one for each panel, optional
             Axes to draw on; a new figure by default.
         """
-        names = [*(item.name for item in self.channels), *self.inputs]
+        names = [*(item.title for item in self.channels), *self.inputs]
         figure, panels, new = plotting.read_axes(axes, names)
-        first = min(float(item.times.min()) for item in self.channels)
-        last = max(float(item.times.max()) for item in self.channels)
+        windows: dict[str, tuple[float, float]] = {}
+        for item in self.channels:
+            low, high = windows.get(item.record, (np.inf, -np.inf))
+            windows[item.record] = min(low, float(item.times.min())), max(high, float(item.times.max()))
         # A record of another day is far from the origin of the fit: it is drawn from its own beginning, with its date.
-        begin, since = (first, self._date(first)) if new and self.origin else (0.0, "")
+        is_shifted = len(windows) > 1 or (new and bool(self.origin))
+        since = " since the start of the record" if len(windows) > 1 else ""
+        if is_shifted and not since:
+            since = self._date(windows[""][0])
         for item, panel in zip(self.channels, panels, strict=False):
+            begin = windows[item.record][0] if is_shifted else 0.0
             data = (item.times - begin, item.values)
             unit, note = self.units.get(item.name, ""), f"fit {item.fit_percent:.1f} %"
-            plotting.draw_channel(panel, data[0], item.mean, item.std, data=data, label=item.name, unit=unit, note=note)
+            label = item.title.replace(" of record", "\nof record")
+            plotting.draw_channel(panel, data[0], item.mean, item.std, data=data, label=label, unit=unit, note=note)
         for (name, signal), panel in zip(self.inputs.items(), panels[len(self.channels) :], strict=True):
+            channel, _, record = name.partition(" of record ")
+            first, last = windows[record]
             own = signal.times[(signal.times > first) & (signal.times < last)]
             times = np.concatenate([[first], own, [last]])
-            label = f"{plotting.name_with_unit(name, self.units.get(name, ''))}\n(known)"
+            known = f"of record {record}" if record else "(known)"
+            label = f"{plotting.name_with_unit(channel, self.units.get(channel, ''))}\n{known}"
+            begin = first if is_shifted else 0.0
             plotting.draw_input(panel, times - begin, signal.at(times), is_held=signal.kind == "hold", label=label)
         plotting.label_bottom(panels, plotting.name_with_unit("t", self.units.get("t", "")) + since)
         plotting.add_legend(figure, panels, outside=new)
@@ -313,8 +337,9 @@ def validate(
     time: str | None = None,
     columns: Mapping[str, Any] | None = None,
     dt: float | None = None,
+    split_gaps: bool = False,
 ) -> Validation:
-    """Validate the model on a record that was not used for the fit: fit percentages, coverage, log density.
+    """Validate the model on records that were not used for the fit: fit percentages, coverage, log density.
 
     No parameters are estimated. The free run uses the inputs of the whole record, and other measurements only for the
     initial state. Its band includes the uncertainty of parameters, initial state and remaining free functions, and
@@ -322,8 +347,8 @@ def validate(
 
     Parameters
     ----------
-    t, Y, noise_std, time, columns, dt
-        The record, as in `fit`; columns are those of the fitted file by default.
+    t, Y, noise_std, time, columns, dt, split_gaps
+        The record, or several, as in `fit`; columns are those of the fitted file by default.
     given : str or sequence of str, optional
         If the fit has no known inputs: the channels to condition on, known over the whole record by their measurements.
         By default those that leave no free function, if this choice is unique.
@@ -351,10 +376,32 @@ def validate(
     >>> found["y"].fit_percent > 97
     True
     """
-    record = _read_record(fit, t, Y, noise_std, time=time, columns=columns, dt=dt)
+    options = {"time": time, "columns": columns, "dt": dt, "split_gaps": split_gaps}
+    records = _read_records(fit, t, Y, noise_std, **options)
+    horizons = ahead if isinstance(ahead, Iterable) and not isinstance(ahead, str) else [ahead]
+    parts = []
+    with track_progress("validating", len(records)) as advance:
+        for name, record in records.items():
+            own = name if len(records) > 1 else ""
+            parts.append(_validate_record(fit, record, own, given, start, horizons))
+            advance()
+    channels = tuple(item for part in parts for item in part.channels)
+    warnings = tuple(text for part in parts for text in part.warnings)
+    inputs = {key: signal for part in parts for key, signal in part.inputs.items()}
+    return replace(parts[0], channels=channels, inputs=inputs, warnings=warnings)
+
+
+def _validate_record(
+    fit: Fit,
+    record: Measurements,
+    name: str,
+    given: str | Iterable[str] | None,
+    start: str | int,
+    horizons: Iterable[int | str],
+) -> Validation:
+    """Return the validation on one record."""
     known, count = _parse_given(fit, record, given), _parse_start(fit, start)
     channels, errors = _free_run(fit, record, known, count)
-    horizons = ahead if isinstance(ahead, Iterable) and not isinstance(ahead, str) else [ahead]
     scores, innovation_errors = _predict_ahead(fit, record, known, horizons)
     if count is not None:
         # Errors of a free run are correlated if something unknown drives the system; innovations are not.
@@ -371,6 +418,7 @@ def validate(
             ahead=scores.get(item.name, {}),
             misses=misses.get(item.name, ()),
             calibrated=calibrated.get(item.name, True),
+            record=name,
         )
         for item in channels
     )
@@ -378,28 +426,30 @@ def validate(
     judged = zip(findings.checks, findings.sentences, strict=True)
     doubts = tuple(text for check, text in judged if check.is_suspicious)
     words, names = describe_initial_state(fit, start, count), (*record.inputs, *known)
-    return Validation(rated, words, names, fit.labels.units, record.inputs, doubts, fit.labels.origin)
+    inputs = {f"{key} of record {name}" if name else key: signal for key, signal in record.inputs.items()}
+    gaps = tuple(input_gap_warnings(record, unit))
+    return Validation(rated, words, names, fit.labels.units, inputs, doubts, fit.labels.origin, gaps)
 
 
-def _read_record(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> Measurements:
-    """Return a record as measurements with known noise, and with the inputs of the fit."""
+def _read_records(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> dict[str, Measurements]:
+    """Return records as measurements with known noise, and with the inputs of the fit, by name."""
     options |= table_checks(fit.system)
     options |= {"since": fit.clock.origin, "units": fit.labels.units, "recalled": fit.labels.columns}
+    options["inputs"] = tuple(fit.measurements.inputs)
     source = load_data(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
-    record = source.measurements
-    if len(record.records) > 1:
-        raise DataError("expected one record, got several; validate them one by one")
-    if record.sufficient_statistics is not None:
-        raise DataError("the record has too many rows to be kept; expected fewer, such as a piece of it")
-    kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
-    record = record.with_known_inputs(kinds) if kinds else record
-    series = []
-    for item in record.series:
-        std = item.noise_std_for_level(fit.typical_noise(item.observable))
-        if not (std > 0).all():
-            raise DataError(f"{item.observable} has no noise, and no density without it; give noise_std=")
-        series.append(replace(item, std=std))
-    return replace(record, series=series)
+    kinds, found = {name: signal.kind for name, signal in fit.measurements.inputs.items()}, {}
+    for name, own in source.measurements.records.items():
+        if own.sufficient_statistics is not None:
+            raise DataError("the record has too many rows to be kept; expected fewer, such as a piece of it")
+        record = own.with_known_inputs(kinds) if kinds else own
+        series = []
+        for item in record.series:
+            std = item.noise_std_for_level(fit.typical_noise(item.observable))
+            if not (std > 0).all():
+                raise DataError(f"{item.observable} has no noise, and no density without it; give noise_std=")
+            series.append(replace(item, std=std))
+        found[name] = replace(record, series=series)
+    return found
 
 
 def _parse_given(fit: Fit, record: Measurements, given: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from lodekit.system.system import System
 MAX_FILE_BYTES = 1_000_000
 _FILE_KEYS = (
     *("equations", "channels", "basis", "parameters", "units", "title"),
-    *("noise", "latent", "prior", "mode_deviation", "inputs", "disturbances", "columns", "records", "dt"),
+    *("noise", "latent", "prior", "mode_deviation", "inputs", "disturbances", "columns", "records", "split_gaps", "dt"),
 )
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 
@@ -44,6 +44,7 @@ class SystemFile:
     inputs: Known inputs, and their interpolation between samples.
     disturbances: Unmeasured channels that drive the equations, and the kind of process of each.
     records: The column of a data file that contains the record of each row; empty if there is none.
+    split_gaps: Whether records are split where times are far apart.
     dt: Sampling interval of data files without a time column.
     """
 
@@ -58,6 +59,7 @@ class SystemFile:
     inputs: dict[str, str] = field(default_factory=dict)
     disturbances: dict[str, str] = field(default_factory=dict)
     records: str = ""
+    split_gaps: bool = False
     dt: float | None = None
 
 
@@ -66,8 +68,8 @@ def read_system_file(path: str | Path) -> SystemFile:
 
     The file contains ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
-    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``dt``, ``[inputs]``, ``[disturbances]``
-    and ``[columns]``.
+    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``split_gaps``, ``dt``, ``[inputs]``,
+    ``[disturbances]`` and ``[columns]``.
 
     Parameters
     ----------
@@ -104,6 +106,8 @@ def read_system_file(path: str | Path) -> SystemFile:
     columns, records = _parse_columns(place, content.get("columns", {})), content.get("records", "")
     if isinstance(records, bool) or not isinstance(records, str | int):
         raise SystemFileError(f'{place}: expected records as a column, such as records = "run", got {records!r}')
+    if not isinstance(split_gaps := content.get("split_gaps", False), bool):
+        raise SystemFileError(f"{place}: expected split_gaps = true or false, got {split_gaps!r}")
     return SystemFile(
         system,
         units,
@@ -116,6 +120,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         inputs=_parse_inputs(place, content.get("inputs", {}), system.plain_channels),
         disturbances=_parse_disturbances(place, content.get("disturbances", {}), system.plain_channels),
         records=str(records).strip(),
+        split_gaps=split_gaps,
         dt=_parse_positive(place, "dt", content.get("dt")),
     )
 
@@ -292,6 +297,7 @@ class SystemFileHints:
     inputs: Known inputs, and in words the reason.
     columns: Columns of channels and ``t`` that are not recognised by name.
     records: The column that distinguishes records; empty if there is none.
+    split_gaps: Whether records are split where times are far apart.
     dt: Sampling interval, if there is no time column.
     parameter_options: Options of parameters in TOML, such as ``positive = true``.
     comment: About the equations, for a comment.
@@ -301,6 +307,7 @@ class SystemFileHints:
     inputs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     columns: Mapping[str, int | str] = field(default_factory=dict)
     records: str = ""
+    split_gaps: bool = False
     dt: float | None = None
     parameter_options: Mapping[str, str] = field(default_factory=dict)
     comment: str = ""
@@ -352,6 +359,7 @@ def format_system_file(
         channels=order if written else f"# {order}",
         records=_join_lines(
             ([f"records = {_toml_string(known.records)}"] if known.records else [])
+            + ["split_gaps = true"] * known.split_gaps
             + ([] if known.dt is None else [f"dt = {known.dt!r}"])
         ),
         parameters=_join_lines(

@@ -32,15 +32,20 @@ def read_options_of_fit(gp: LODEGP) -> dict[str, Any]:
 
 def read_record(
     gp: LODEGP,
-    path: str | Path,
+    path: str | Path | Sequence[str | Path],
     columns: Mapping[str, Any] | None = None,
     dt: float | None = None,
     window: tuple[Any, Any] = (None, None),
+    *,
+    split_gaps: bool = False,
 ) -> LoadedData:
-    """Return a record from a file, in the time and units of a fit; messages name options of the command line."""
-    columns = {**columns_of_fit(gp, path), **(columns or {})} or None
-    options = {"columns": columns, "dt": dt, "window": window, **table_checks(gp.system), **read_options_of_fit(gp)}
-    return load_data(str(path), channels=gp.system.plain_channels, **options)
+    """Return records from files, in the time and units of a fit; messages name options of the command line."""
+    paths = [path] if isinstance(path, str | Path) else list(path)
+    columns = {**columns_of_fit(gp, paths[0]), **(columns or {})} or None
+    options: dict[str, Any] = {"columns": columns, "dt": dt, "window": window, "split_gaps": split_gaps}
+    options |= {"inputs": tuple(gp.fit_.measurements.inputs), **table_checks(gp.system), **read_options_of_fit(gp)}
+    names = [str(each) for each in paths]
+    return load_data(names[0] if len(names) == 1 else names, channels=gp.system.plain_channels, **options)
 
 
 def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:

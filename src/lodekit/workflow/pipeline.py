@@ -234,6 +234,7 @@ def prepare_fit(
     dt: float | None = None,
     window: tuple[Any, Any] = (None, None),
     records: str | None = None,
+    split_gaps: bool = False,
     in_shell: bool = False,
     **arguments: Any,
 ) -> tuple[LODEGP, LoadedData]:
@@ -265,6 +266,8 @@ def prepare_fit(
         dt=file.dt if dt is None else dt,
         window=window,
         records=records or file.records or None,
+        split_gaps=split_gaps or file.split_gaps,
+        inputs=tuple(gp.inputs or ()),
     )
 
 

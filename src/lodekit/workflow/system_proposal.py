@@ -146,6 +146,7 @@ def propose_system_file(
     title: str = "",
     parameter_definitions: Mapping[str, str] | None = None,
     dt: float | None = None,
+    split_gaps: bool = False,
 ) -> str:
     """Return the text of a system file with what a data file tells."""
     about = dict(parameter_definitions or {})
@@ -167,6 +168,7 @@ def propose_system_file(
         inputs={guess.channel: (guess.input_kind, guess.reason) for guess in roles if guess.input_kind},
         columns=_explicit_columns(preview, roles, mapping or {}),
         records=preview.record_column,
+        split_gaps=split_gaps,
         dt=dt,
         parameter_options=about,
         comment=remark,
