@@ -447,7 +447,7 @@ def test_the_command_line_splits_records_and_validates_several_files(gp: lk.LODE
         ("tau*y' + y = K*u", "3.csv", *known, "--input", "u=hold", "--split-gaps"),
     ):
         done = run("fit", *options, "--no-figures", "--json", "--force", cwd=tmp_path)
-        assert json.loads(done.stdout)["records"] == ["1", "2"], done.stderr
+        assert list(json.loads(done.stdout)["records"]) == ["1", "2"], done.stderr
 
 
 def test_the_command_line_fails_where_the_model_does_not_hold(gp: lk.LODEGP, tmp_path: Path) -> None:
