@@ -195,8 +195,9 @@ def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
             raise DataError(f"expected columns of numbers, got {format_column_list(source.names)}")
         time, why = _detect_time_column(source, found)
         if time is not None and found[time] is None:
+            # Ambiguous dates are rejected here as they are by a fit.
             with prefix_errors(f"column {time}"):
-                _require_dates(source, time)
+                detect_date_format(normalize_missing(block(time, ())[0][time]) for block in source.blocks([time]))
     record = "" if time is None else _detect_record_column(source, found, time)
     columns, left_out = [], {}
     for number, (name, values) in enumerate(found.items(), 1):
@@ -242,12 +243,6 @@ def _read_numeric_column(source: TableSource, name: str) -> tuple[Array | None, 
         return parse_number_columns({name: column}, places, source.separator)[0][name], ""
     except DataError as problem:
         return parse_mostly_numbers(column), str(problem)
-
-
-def _require_dates(source: TableSource, name: str) -> None:
-    """Raise if a time column holds texts whose order of day and month is ambiguous, or no dates."""
-    columns = (block(name, ())[0][name] for block in source.blocks([name]))
-    detect_date_format(normalize_missing(column) for column in columns)
 
 
 def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) -> tuple[str | None, str]:

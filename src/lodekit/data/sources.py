@@ -660,12 +660,9 @@ def _load_values(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> L
 
 def describe_empty_channels(observations: Observations) -> list[str]:
     """Return a note for each channel of which all values are missing."""
-    counts = dict.fromkeys(observations.observables, 0)
-    for item in observations.series:
-        counts[item.observable] += len(item.times)
-    return [
-        f"all values of {name} are missing: it counts as not measured" for name, count in counts.items() if not count
-    ]
+    measured = {item.observable for item in observations.series if len(item.times)}
+    empty = [name for name in observations.observables if name not in measured]
+    return [f"all values of {name} are missing: it counts as not measured" for name in empty]
 
 
 def load_arrays(

@@ -280,18 +280,18 @@ class Validation:
         """
         names = [*(item.title for item in self.channels), *self.inputs]
         figure, panels, new = plotting.read_axes(axes, names)
-        windows: dict[str, tuple[float, float]] = {}
-        for item in self.channels:
-            low, high = windows.get(item.record, (np.inf, -np.inf))
-            windows[item.record] = min(low, float(item.times.min())), max(high, float(item.times.max()))
+        times_of = {
+            item.record: [each.times for each in self.channels if each.record == item.record] for item in self.channels
+        }
+        windows = {name: (min(map(np.min, own)), max(map(np.max, own))) for name, own in times_of.items()}
         # A record of another day is far from the origin of the fit: it is drawn from its own beginning, with its date.
         is_shifted = len(windows) > 1 or (new and bool(self.origin))
-        since = " since the start of the record" if len(windows) > 1 else ""
-        if is_shifted and not since:
-            since = self._date(windows[""][0])
+        begins = {name: float(window[0]) * is_shifted for name, window in windows.items()}
+        since = " since the start of the record"
+        if len(windows) == 1:
+            since = self._date(begins[""]) if is_shifted else ""
         for item, panel in zip(self.channels, panels, strict=False):
-            begin = windows[item.record][0] if is_shifted else 0.0
-            data = (item.times - begin, item.values)
+            data = (item.times - begins[item.record], item.values)
             unit, note = self.units.get(item.name, ""), f"fit {item.fit_percent:.1f} %"
             label = item.title.replace(" of record", "\nof record")
             plotting.draw_channel(panel, data[0], item.mean, item.std, data=data, label=label, unit=unit, note=note)
@@ -302,8 +302,9 @@ class Validation:
             times = np.concatenate([[first], own, [last]])
             known = f"of record {record}" if record else "(known)"
             label = f"{plotting.name_with_unit(channel, self.units.get(channel, ''))}\n{known}"
-            begin = first if is_shifted else 0.0
-            plotting.draw_input(panel, times - begin, signal.at(times), is_held=signal.kind == "hold", label=label)
+            plotting.draw_input(
+                panel, times - begins[record], signal.at(times), is_held=signal.kind == "hold", label=label
+            )
         plotting.label_bottom(panels, plotting.name_with_unit("t", self.units.get("t", "")) + since)
         plotting.add_legend(figure, panels, outside=new)
         if new:

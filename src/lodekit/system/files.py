@@ -172,10 +172,8 @@ def _check_keys(place: Path, where: str, table: Mapping[str, Any], allowed: tupl
 def _parse_parameter_table(place: Path, table: Any) -> dict[str, Parameter] | list[str]:
     if isinstance(table, list) and all(isinstance(name, str) for name in table):
         return table
-    if not isinstance(table, Mapping):
-        raise SystemFileError(f"{place}: expected [parameters] as a table, such as tau = {{ positive = true }}")
     parameters = {}
-    for name, entry in table.items():
+    for name, entry in _parse_table(place, "parameters", table, "tau = { positive = true }").items():
         if not isinstance(entry, Mapping):
             value = entry if isinstance(entry, int | float) else 1
             raise SystemFileError(
@@ -201,6 +199,12 @@ def _parse_prior(entry: Any) -> Normal | LogNormal:
             f"expected prior = {{ normal = [mean, std] }} or {{ lognormal = [median, spread] }}, got {entry!r}"
         )
     return Normal(*numbers) if kind == "normal" else LogNormal(*numbers)
+
+
+def _parse_table(place: Path, key: str, entry: Any, example: str) -> Mapping[str, Any]:
+    if not isinstance(entry, Mapping):
+        raise SystemFileError(f"{place}: expected [{key}] as a table, such as {example}, got {entry!r}")
+    return entry
 
 
 def _parse_option(place: Path, key: str, value: Any, allowed: tuple[str, ...]) -> str:
@@ -247,9 +251,7 @@ def _parse_latent(place: Path, entry: Any) -> str | tuple[str, ...]:
 
 
 def _parse_inputs(place: Path, entry: Any, channels: Sequence[str]) -> dict[str, str]:
-    if not isinstance(entry, Mapping):
-        raise SystemFileError(f'{place}: expected [inputs] as a table, such as u = "hold", got {entry!r}')
-    for name, kind in entry.items():
+    for name, kind in _parse_table(place, "inputs", entry, 'u = "hold"').items():
         if name not in channels:
             raise SystemFileError(f"{place}: [inputs] names {name}; expected some of {', '.join(channels)}")
         _parse_option(place, f"[inputs] {name}", kind, ("hold", "linear", "auto"))
@@ -257,9 +259,7 @@ def _parse_inputs(place: Path, entry: Any, channels: Sequence[str]) -> dict[str,
 
 
 def _parse_disturbances(place: Path, entry: Any, channels: Sequence[str]) -> dict[str, str]:
-    if not isinstance(entry, Mapping):
-        raise SystemFileError(f'{place}: expected [disturbances] as a table, such as w = "white", got {entry!r}')
-    for name, kind in entry.items():
+    for name, kind in _parse_table(place, "disturbances", entry, 'w = "white"').items():
         if name not in channels:
             raise SystemFileError(
                 f"{place}: [disturbances] names {name}, which appears in no equation; expected it where it acts, "
@@ -272,10 +272,8 @@ def _parse_disturbances(place: Path, entry: Any, channels: Sequence[str]) -> dic
 
 
 def _parse_columns(place: Path, entry: Any) -> dict[str, str]:
-    if not isinstance(entry, Mapping):
-        raise SystemFileError(f'{place}: expected [columns] as a table, such as T1 = "temperature 1", got {entry!r}')
     columns = {}
-    for name, column in entry.items():
+    for name, column in _parse_table(place, "columns", entry, 'T1 = "temperature 1"').items():
         numbered = isinstance(column, int) and not isinstance(column, bool) and column > 0
         if not name.strip() or not (numbered or (isinstance(column, str) and column.strip())):
             raise SystemFileError(

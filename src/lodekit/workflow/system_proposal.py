@@ -66,16 +66,12 @@ def _guess_roles(columns: Mapping[str, ColumnPreview]) -> list[ColumnRole]:
     if any(names_one_of(f"{_WEATHER_WORDS}|{_ROOM_WORDS}", column) for column in columns.values()):
         words = f"{words}|{_OUTDOOR_WORDS}"
     weather = {name for name, column in columns.items() if names_one_of(words, column)}
-    if all(name in weather or column.input_evidence for name, column in columns.items()):
-        weather = set()
+    others = [name for name, column in columns.items() if name not in weather and not column.input_evidence]
     roles = []
     for name, column in columns.items():
-        if name in weather:
-            roles.append(ColumnRole(name, column, "linear", "is weather, by its name"))
-        else:
-            evidence = column.input_evidence
-            kind, reason = ("hold", evidence) if evidence else ("", "looks like a sensor signal")
-            roles.append(ColumnRole(name, column, kind, reason))
+        kind, reason = ("hold", column.input_evidence) if column.input_evidence else ("", "looks like a sensor signal")
+        kind, reason = ("linear", "is weather, by its name") if others and name in weather else (kind, reason)
+        roles.append(ColumnRole(name, column, kind, reason))
     return roles
 
 
