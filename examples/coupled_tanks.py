@@ -15,15 +15,15 @@ import lodekit as lk
 
 example = lk.catalog.coupled_tanks()
 plant = example.system.substitute(example.values).state_space(inputs=["q"])
-F, G, H, D = (np.array(matrix.tolist(), dtype=float) for matrix in (plant.F, plant.G, plant.H, plant.D))
-F, G, *_ = cont2discrete((F, G, H, D), 1.0)
+A, B, C, D = (np.array(matrix.tolist(), dtype=float) for matrix in (plant.A, plant.B, plant.C, plant.D))
+F, G, *_ = cont2discrete((A, B, C, D), 1.0)
 
 t, noise = np.arange(90.0), np.random.default_rng(0)
 q = np.repeat([1.0, 2.0, 1.0], 30)
 states = [np.zeros(2)]
 for held in q[:-1]:
     states.append(F @ states[-1] + G[:, 0] * held)
-h1, h2 = (np.array(states) @ H.T + 0.2 * noise.standard_normal((90, 2))).T
+h1, h2 = (np.array(states) @ C.T + 0.2 * noise.standard_normal((90, 2))).T
 h2[35:55] = np.nan
 
 gp = lk.LODEGP(example.system, inputs={"q": "hold"}, random_state=0).fit(t, {"h1": h1, "h2": h2, "q": q})

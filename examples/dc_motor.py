@@ -22,12 +22,12 @@ plant = example.system.substitute(example.values).state_space(inputs=["V"])
 step, noise = 0.1, np.random.default_rng(0)
 t = step * np.arange(200)
 V = np.repeat(noise.uniform(0, 10, 10), 20)
-F, G, H, D = (np.array(matrix.tolist(), dtype=float) for matrix in (plant.F, plant.G, plant.H, plant.D))
-F, G, *_ = cont2discrete((F, G, H, D), step)
+A, B, C, D = (np.array(matrix.tolist(), dtype=float) for matrix in (plant.A, plant.B, plant.C, plant.D))
+F, G, *_ = cont2discrete((A, B, C, D), step)
 states = [np.zeros(2)]
 for held in V[:-1]:
     states.append(F @ states[-1] + G[:, 0] * held)
-exact = dict(zip(plant.outputs, (np.array(states) @ H.T).T, strict=True))
+exact = dict(zip(plant.outputs, (np.array(states) @ C.T).T, strict=True))
 data = {"V": V, "w": exact["w"] + 0.05 * noise.standard_normal(200), "i": exact["i"] + 0.1 * noise.standard_normal(200)}
 
 gp = lk.LODEGP(system, inputs={"V": "hold"}, random_state=0).fit(t, data)

@@ -177,9 +177,9 @@ def test_written_equations_take_the_column_of_the_delay() -> None:
 def test_delays_leave_the_matrices_without_them() -> None:
     """The same plant without its delay has the same matrices: delays are in the inputs alone."""
     plant, plain = DEAD_TIME.state_space(["u"]), DEAD_TIME.substitute({"T": 0}).state_space(["u"])
-    for name in ("F", "H"):
+    for name in ("A", "C"):
         assert getattr(plant, name) == getattr(plain, name)
-    for name in ("G", "D", "D1"):
+    for name in ("B", "D", "D1"):
         own, other = sympy.Matrix(getattr(plant, name)), sympy.Matrix(getattr(plain, name))
         assert own[:, 0].is_zero_matrix
         assert own[:, 1] == other[:, 0]

@@ -77,7 +77,7 @@ def test_states_are_what_their_names_say(name: str) -> None:
     plant = system.state_space(inputs_of(system, inputs))
     values = {sympy.Symbol(k): sympy.Rational(v.numerator, v.denominator) for k, v in values_of(system).items()}
     r = sympy.Rational(7, 3)
-    F, G, H, D, D1 = (sympy.Matrix(getattr(plant, key)).subs(values) for key in ("F", "G", "H", "D", "D1"))
+    F, G, H, D, D1 = (sympy.Matrix(getattr(plant, key)).subs(values) for key in ("A", "B", "C", "D", "D1"))
     v = sympy.Matrix([sympy.Rational(2 * i + 1, 2) for i in range(len(plant.inputs))])
     x = (r * sympy.eye(len(plant.states)) - F).LUsolve(G * v)
     g = H * x + D * v + r * D1 * v
@@ -107,7 +107,7 @@ def test_state_spaces_can_be_pickled() -> None:
 def test_where_functions_stay_free_one_channel_each_is_zero() -> None:
     system = lk.System("x' = -a*x + u + w; y = x + z", parameters="a")
     plant = system.state_space(["u"])
-    zero = [name for i, name in enumerate(plant.outputs) if not any((*plant.exact["H"][i], *plant.exact["D"][i]))]
+    zero = [name for i, name in enumerate(plant.outputs) if not any((*plant.exact["C"][i], *plant.exact["D"][i]))]
     assert zero == ["w", "z"]
     assert responds(system, plant, values_of(system), range(4))
     assert system.given(["u"]).free_functions == 2
@@ -117,7 +117,7 @@ def test_disturbances_are_further_columns() -> None:
     system = lk.System("x' = -a*x + u + w", parameters="a")
     plant = system.state_space(["u"], disturbances=["w"])
     assert (plant.inputs, plant.kinds, plant.outputs) == (("u", "w"), ("hold", "white"), ("x",))
-    assert list(plant.G) == [1, 1]
+    assert list(plant.B) == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_the_transfer_function_of_many_states_is_that_of_the_matrices(text: str)
     system = lk.System.from_state_space(rows, [["1"]] * 8, parameters=["k"] if "k" in text else [])
     plant = system.state_space({"u1": "linear"})
     numbers = {"k": sympy.Rational(2, 7), "s": sympy.Rational(3, 2)}
-    F, G = (np.array(matrix.subs(numbers), dtype=float) for matrix in (plant.F, plant.G))
+    F, G = (np.array(matrix.subs(numbers), dtype=float) for matrix in (plant.A, plant.B))
     expected = np.linalg.solve(1.5 * np.eye(8) - F, G)[2, 0]
     # Digits are lost where the matrix is close to a singular one; this one is not.
     assert complex(plant.transfer_function("x3", "u1").subs(numbers)) == pytest.approx(expected, rel=1e-9)

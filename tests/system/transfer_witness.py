@@ -27,7 +27,7 @@ def at(matrix: Any, values: Mapping[str, Fraction], point: Fraction | None = Non
 
 def transfer_at(plant: StateSpace, values: Mapping[str, Fraction], point: Fraction) -> sympy.Matrix:
     """Return H (s I - F)^-1 G + D + s D1 at a point that is no exponent."""
-    F, G, H, D, D1 = (at(getattr(plant, name), values) for name in ("F", "G", "H", "D", "D1"))
+    F, G, H, D, D1 = (at(getattr(plant, name), values) for name in ("A", "B", "C", "D", "D1"))
     shifted = rational(point) * sympy.eye(len(plant.states)) - F
     inner = H * shifted.LUsolve(G) if plant.states else sympy.zeros(*D.shape)
     return sympy.Matrix(inner + D + rational(point) * D1)
@@ -47,7 +47,7 @@ def responds(system: lk.System, plant: StateSpace, values: Mapping[str, Fraction
     checked = 0
     for number in points:
         point = Fraction(2 * number + 1, 3)
-        F = at(plant.F, values)
+        F = at(plant.A, values)
         if plant.states and (rational(point) * sympy.eye(len(plant.states)) - F).det() == 0:
             continue
         P, Q = split_at(system, plant, values, point)
@@ -63,7 +63,7 @@ def all_modes(system: lk.System, plant: StateSpace, values: Mapping[str, Fractio
     for number in points:
         point = Fraction(2 * number + 1, 3)
         P, _ = split_at(system, plant, values, point)
-        F = at(plant.F, values)
+        F = at(plant.A, values)
         bottom = (rational(point) * sympy.eye(len(plant.states)) - F).det() if plant.states else sympy.S.One
         if bottom:
             ratios.add(P.det() / bottom)

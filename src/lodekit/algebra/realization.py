@@ -86,7 +86,7 @@ class LeftMatrixFraction:
                 first_order = row[place][0] if row[place] else self.ring.rational(0)
                 row[place] = [first_order - value, *row[place][1:]]
         D1 = [row[states + self.n_inputs :] for row in outputs]
-        return {"F": F, "G": G, "H": H, "D": D, "D1": D1}, operators
+        return {"A": F, "B": G, "C": H, "D": D, "D1": D1}, operators
 
     def _coefficient(self, pivot: int, column: int, power: int) -> Scalar:
         """Return a coefficient of the row of a pivot, made monic."""

@@ -379,6 +379,6 @@ def _observables_of_states(system: System, operators: OperatorMatrix) -> tuple[S
     """Return observables as rows on the states of a system in which nothing is free, and the state matrix."""
     space = system.state_space(())
     columns = [system.channels.index(name) for name in space.outputs]
-    matrices = [[list(row) for row in space.exact[name]] for name in ("F", "G", "H", "D", "D1")]
+    matrices = [[list(row) for row in space.exact[name]] for name in ("A", "B", "C", "D", "D1")]
     entries = [[operators.coefficients(i, j) for j in columns] for i in range(len(operators.rows))]
     return [observable_rows(row, matrices, space.ring.rational(0))[0] for row in entries], matrices[0]

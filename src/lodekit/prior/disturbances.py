@@ -117,8 +117,8 @@ def compile_disturbances(
     latents = tuple(parse_disturbance(name, kind) for name, kind in kinds.items())
     space = realize_disturbance_response(system, kinds)
     order = [space.inputs.index(name) for name in kinds]
-    F, H = ([list(row) for row in space.exact[name]] for name in ("F", "H"))
-    G, D, D1 = ([[row[j] for j in order] for row in space.exact[name]] for name in ("G", "D", "D1"))
+    F, H = ([list(row) for row in space.exact[name]] for name in ("A", "C"))
+    G, D, D1 = ([[row[j] for j in order] for row in space.exact[name]] for name in ("B", "D", "D1"))
     columns = [system.channels.index(name) for name in space.outputs]
     own = [system.channels.index(name) for name in kinds]
     zero, rows, direct = space.ring.rational(0), [], []

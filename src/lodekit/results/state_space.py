@@ -107,10 +107,10 @@ def transmission_zeros(
 ) -> tuple[ComplexArray, ComplexArray]:
     """Return the zeros from one input to one output, with derivatives: where Rosenbrock's matrix is singular."""
 
-    def pencil(F: Array, G: Array, H: Array, D: Any, D1: Any) -> tuple[Array, Array]:
-        leading, s = F.shape[:-2], F.shape[-1]
+    def pencil(A: Array, B: Array, C: Array, D: Any, D1: Any) -> tuple[Array, Array]:
+        leading, s = A.shape[:-2], A.shape[-1]
         M, E = np.zeros((*leading, s + 1, s + 1)), np.zeros((*leading, s + 1, s + 1))
-        M[..., :s, :s], M[..., :s, s], M[..., s, :s], M[..., s, s] = F, G, H, D
+        M[..., :s, :s], M[..., :s, s], M[..., s, :s], M[..., s, s] = A, B, C, D
         E[..., s, s] = -np.asarray(D1)
         return M, E
 
@@ -310,7 +310,7 @@ def import_control() -> Any:
 
 @dataclass(frozen=True, eq=False)
 class FittedStateSpace:
-    """``x' = F x + G v``, ``g = H x + D v + D1 v'`` at the estimated parameters, with standard errors of results.
+    """``x' = A x + B v``, ``g = C x + D v + D1 v'`` at the estimated parameters, with standard errors of results.
 
     Parameters
     ----------
@@ -346,7 +346,7 @@ class FittedStateSpace:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The inputs of the columns of G and D: channels, or delayed channels."""
+        """The inputs of the columns of B and D: channels, or delayed channels."""
         return tuple(str(name) for name in self.exact.inputs)
 
     @property
@@ -355,19 +355,19 @@ class FittedStateSpace:
         return self.exact.outputs
 
     @property
-    def F(self) -> Array:
+    def A(self) -> Array:
         """State matrix, states x states."""
-        return self._matrices[0]["F"]
+        return self._matrices[0]["A"]
 
     @property
-    def G(self) -> Array:
+    def B(self) -> Array:
         """Input matrix, states x inputs."""
-        return self._matrices[0]["G"]
+        return self._matrices[0]["B"]
 
     @property
-    def H(self) -> Array:
+    def C(self) -> Array:
         """Output matrix, outputs x states."""
-        return self._matrices[0]["H"]
+        return self._matrices[0]["C"]
 
     @property
     def D(self) -> Array:
@@ -389,7 +389,7 @@ class FittedStateSpace:
 
         Parameters
         ----------
-        name : {"F", "G", "H", "D", "D1", "delays"}
+        name : {"A", "B", "C", "D", "D1", "delays"}
         """
         if name not in self.exact.shapes:
             raise LodekitError(f"unknown matrix {name!r}; expected one of {', '.join(self.exact.shapes)}")
@@ -397,13 +397,13 @@ class FittedStateSpace:
 
     @cached_property
     def _eigenvalues(self) -> tuple[ComplexArray, ComplexArray]:
-        """The eigenvalues of F, shape (s,), and their derivatives by the parameters, (p, s)."""
-        slopes = self.slopes("F")
-        return generalized_eigenvalues(self.F, np.eye(len(self.F)), slopes, np.zeros_like(slopes))
+        """The eigenvalues of A, shape (s,), and their derivatives by the parameters, (p, s)."""
+        slopes = self.slopes("A")
+        return generalized_eigenvalues(self.A, np.eye(len(self.A)), slopes, np.zeros_like(slopes))
 
     @cached_property
     def poles(self) -> tuple[Uncertain, ...]:
-        """The eigenvalues of F, in order of magnitude."""
+        """The eigenvalues of A, in order of magnitude."""
         return sort_roots(*self._eigenvalues, self.covariance)
 
     def to_scipy(self) -> Any:
@@ -424,7 +424,7 @@ class FittedStateSpace:
             )
         if self.D1.any():
             raise LodekitError(f"the channels respond to slopes of inputs, which a state space of {who} does not have")
-        return self.F, self.G, self.H, self.D
+        return self.A, self.B, self.C, self.D
 
     def _columns(self, output: str, input: str) -> tuple[int, list[int]]:
         """Return the row of an output, and the columns of an input with all its delays."""
@@ -435,7 +435,7 @@ class FittedStateSpace:
             known = dict.fromkeys(self.exact.channels)
             raise LodekitError(f"unknown input {input!r}; expected one of {', '.join(known)}")
         # An input that acts with dead time alone has a column of its own all the same, of zeros.
-        acting = [j for j in columns if any(part[:, j].any() for part in (self.G, self.D, self.D1))]
+        acting = [j for j in columns if any(part[:, j].any() for part in (self.B, self.D, self.D1))]
         return self.outputs.index(output), acting or columns
 
     def frequency_response(self, output: str, input: str, frequencies: ArrayLike) -> tuple[ComplexArray, ComplexArray]:
@@ -450,18 +450,18 @@ class FittedStateSpace:
         """
         row, columns = self._columns(output, input)
         s = 1j * as_float_array("frequencies", frequencies)
-        h, d_h = self.H[row].astype(complex), self.slopes("H")[:, row]
+        h, d_h = self.C[row].astype(complex), self.slopes("C")[:, row]
         try:
-            inverse = np.linalg.inv(s[:, None, None] * np.eye(len(self.F)) - self.F)
+            inverse = np.linalg.inv(s[:, None, None] * np.eye(len(self.A)) - self.A)
         except np.linalg.LinAlgError:
             raise LodekitError("a pole lies on one of these frequencies, where the response is infinite") from None
         left = h @ inverse
         total, slopes = np.zeros(len(s), dtype=complex), np.zeros((len(self.theta), len(s)), dtype=complex)
         for j in columns:
-            right = inverse @ self.G[:, j]
+            right = inverse @ self.B[:, j]
             own = right @ h + self.D[row, j] + s * self.D1[row, j]
-            change = np.einsum("ni,pij,nj->pn", left, self.slopes("F"), right)
-            change += np.einsum("ni,pi->pn", left, self.slopes("G")[:, :, j])
+            change = np.einsum("ni,pij,nj->pn", left, self.slopes("A"), right)
+            change += np.einsum("ni,pi->pn", left, self.slopes("B")[:, :, j])
             change += np.einsum("pi,ni->pn", d_h, right)
             change += self.slopes("D")[:, row, j, None] + s * self.slopes("D1")[:, row, j, None]
             late = np.exp(-s * self.delays[j])
@@ -484,12 +484,12 @@ class FittedStateSpace:
             raise LodekitError(f"{output} responds to the slope of {input}, which is infinite at a step")
         asked = as_times(times)
 
-        def select(F: Array, G: Array, H: Array, D: Array, D1: Array) -> StateMatrices:
-            H, D, D1 = (each[..., row : row + 1, :] for each in (H, D, D1))
-            return StateMatrices(F, G[..., columns], H, D[..., columns], D1[..., columns])
+        def select(A: Array, B: Array, C: Array, D: Array, D1: Array) -> StateMatrices:
+            C, D, D1 = (each[..., row : row + 1, :] for each in (C, D, D1))
+            return StateMatrices(A, B[..., columns], C, D[..., columns], D1[..., columns])
 
-        matrices = select(self.F, self.G, self.H, self.D, self.D1)
-        changes = select(*map(self.slopes, ("F", "G", "H", "D", "D1")))
+        matrices = select(self.A, self.B, self.C, self.D, self.D1)
+        changes = select(*map(self.slopes, ("A", "B", "C", "D", "D1")))
         step = InputSignal(np.array([-1.0, 0.0]), np.array([0.0, 1.0]), "hold")
         order = np.argsort(asked, kind="stable")
         plan = ResponsePlan([step] * len(columns), asked[order], min(-1.0, float(asked.min(initial=0.0))))
@@ -515,11 +515,11 @@ class FittedStateSpace:
                 f"{input} acts on {output} with several delays, which no ratio of polynomials is; try plot_bode, or "
                 "the matrices of state_space()"
             )
-        G, D, D1 = (getattr(self, name)[..., columns].sum(-1) for name in ("G", "D", "D1"))
-        dG, dD, dD1 = (self.slopes(name)[..., columns].sum(-1) for name in ("G", "D", "D1"))
-        H, dH = self.H[row], self.slopes("H")[:, row]
-        changes = self.slopes("F"), dG, dH, dD[:, row], dD1[:, row]
-        zeros, d_zeros = transmission_zeros((self.F, G, H, D[row], D1[row]), changes)
+        B, D, D1 = (getattr(self, name)[..., columns].sum(-1) for name in ("B", "D", "D1"))
+        dB, dD, dD1 = (self.slopes(name)[..., columns].sum(-1) for name in ("B", "D", "D1"))
+        C, dC = self.C[row], self.slopes("C")[:, row]
+        changes = self.slopes("A"), dB, dC, dD[:, row], dD1[:, row]
+        zeros, d_zeros = transmission_zeros((self.A, B, C, D[row], D1[row]), changes)
         poles, d_poles = self._eigenvalues
         kept_zeros, kept_poles = cancel_poles_and_zeros(zeros, poles)
         zeros, d_zeros = zeros[kept_zeros], d_zeros[:, kept_zeros]
@@ -544,7 +544,7 @@ class FittedStateSpace:
         )
 
     def gain(self, output: str, input: str) -> Uncertain:
-        """Return the static gain ``D - H inv(F) G``; infinite for an integrator.
+        """Return the static gain ``D - C inv(A) B``; infinite for an integrator.
 
         Parameters
         ----------
@@ -552,27 +552,27 @@ class FittedStateSpace:
             An output channel and an input.
         """
         row, columns = self._columns(output, input)
-        G, D = self.G[:, columns].sum(1), float(self.D[row, columns].sum())
-        dG, dD = self.slopes("G")[:, :, columns].sum(2), self.slopes("D")[:, row, columns].sum(1)
+        B, D = self.B[:, columns].sum(1), float(self.D[row, columns].sum())
+        dB, dD = self.slopes("B")[:, :, columns].sum(2), self.slopes("D")[:, row, columns].sum(1)
         try:
-            if len(self.F) and np.linalg.cond(self.F) > 1e14:
+            if len(self.A) and np.linalg.cond(self.A) > 1e14:
                 raise np.linalg.LinAlgError
-            right, left = np.linalg.solve(self.F, G), np.linalg.solve(self.F.T, self.H[row])
+            right, left = np.linalg.solve(self.A, B), np.linalg.solve(self.A.T, self.C[row])
         except np.linalg.LinAlgError:
             return Uncertain(np.inf, np.nan)
-        slopes = dD - self.slopes("H")[:, row] @ right - dG @ left
-        slopes += np.einsum("i,pij,j->p", left, self.slopes("F"), right)
-        return Uncertain(D - float(self.H[row] @ right), float(delta_method_std(slopes, self.covariance)[0]))
+        slopes = dD - self.slopes("C")[:, row] @ right - dB @ left
+        slopes += np.einsum("i,pij,j->p", left, self.slopes("A"), right)
+        return Uncertain(D - float(self.C[row] @ right), float(delta_method_std(slopes, self.covariance)[0]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         found: dict[str, Any] = {name: list(getattr(self, name)) for name in ("states", "inputs", "outputs")}
-        found |= {name: getattr(self, name).tolist() for name in ("F", "G", "H", "D", "D1", "delays")}
+        found |= {name: getattr(self, name).tolist() for name in ("A", "B", "C", "D", "D1", "delays")}
         return found | {"poles": [each.to_dict() for each in self.poles]}
 
     def __repr__(self) -> str:
         lines = [f"x{i} = {meaning}" for i, meaning in enumerate(self.states, 1)]
-        for name in ("F", "G", "H", "D", *(["D1"] if self.D1.any() else [])):
+        for name in ("A", "B", "C", "D", *(["D1"] if self.D1.any() else [])):
             text = np.array2string(getattr(self, name), precision=5, suppress_small=False, prefix=f"{name} = ")
             lines.append(f"{name} = {text}")
         lines.append(f"inputs {', '.join(self.inputs)}; outputs {', '.join(self.outputs)}")
@@ -598,7 +598,7 @@ def state_space(fit: Fit, inputs: Mapping[str, str] | Iterable[str] | None = Non
     >>> y = 3 * (1 - np.exp(-t / 2)) + 0.01 * np.sin(40 * t)
     >>> gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": np.ones(60)})
     >>> space = gp.state_space()
-    >>> space.F.shape, space.to_scipy().A.shape, bool(abs(space.poles[0].value + 0.5) < 0.01)
+    >>> space.A.shape, space.to_scipy().A.shape, bool(abs(space.poles[0].value + 0.5) < 0.01)
     ((1, 1), (1, 1), True)
     """
     kinds: Any = inputs

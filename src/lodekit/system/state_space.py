@@ -1,4 +1,4 @@
-"""Exact state space of equations with known inputs, ``x' = F x + G v``, ``g = H x + D v + D1 v'``, and elimination."""
+"""Exact state space of equations with known inputs, ``x' = A x + B v``, ``g = C x + D v + D1 v'``, and elimination."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ _DISTURBANCE_SMOOTHNESS = {"white": -1, "matern-1/2": 0, "matern-3/2": 1, "mater
 
 @dataclass(frozen=True)
 class StateSpace:
-    """``x' = F x + G v``, ``g = H x + D v + D1 v'``: the exact response of the channels g to known functions v.
+    """``x' = A x + B v``, ``g = C x + D v + D1 v'``: the exact response of the channels g to known functions v.
 
     Its solutions for all initial states are all solutions of the equations, if these leave no free function in g;
     otherwise one channel for each free function is zero here.
 
     ring: Ring of all entries.
     states: The states, each as an expression in the channels.
-    inputs: The inputs of the columns of G, D and D1: channels, or delayed ones such as ``delay(u, T)``.
+    inputs: The inputs of the columns of B, D and D1: channels, or delayed ones such as ``delay(u, T)``.
     kinds: The interpolation, or the kind of process, of each.
     outputs: The output channels g.
     exact: The matrices by name, as field elements.
@@ -67,7 +67,7 @@ class StateSpace:
     --------
     >>> import lodekit as lk
     >>> plant = lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"]).state_space(inputs=["u"])
-    >>> plant.F, plant.G, plant.H, plant.D
+    >>> plant.A, plant.B, plant.C, plant.D
     (Matrix([[-1/tau]]), Matrix([[K/tau]]), Matrix([[1]]), Matrix([[0]]))
     >>> print(plant)
     x1 = y
@@ -83,19 +83,19 @@ class StateSpace:
     exact: Mapping[str, ExactMatrix]
 
     @property
-    def F(self) -> sympy.ImmutableMatrix:
+    def A(self) -> sympy.ImmutableMatrix:
         """State matrix, states x states."""
-        return self._matrix("F")
+        return self._matrix("A")
 
     @property
-    def G(self) -> sympy.ImmutableMatrix:
+    def B(self) -> sympy.ImmutableMatrix:
         """Input matrix, states x inputs."""
-        return self._matrix("G")
+        return self._matrix("B")
 
     @property
-    def H(self) -> sympy.ImmutableMatrix:
+    def C(self) -> sympy.ImmutableMatrix:
         """Output matrix, outputs x states."""
-        return self._matrix("H")
+        return self._matrix("C")
 
     @property
     def D(self) -> sympy.ImmutableMatrix:
@@ -122,12 +122,12 @@ class StateSpace:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all matrices by their names, and of the delays, in the order of `scalars`."""
         states, inputs, outputs = len(self.states), len(self.inputs), len(self.outputs)
-        shapes = {"F": (states, states), "G": (states, inputs), "H": (outputs, states), "D": (outputs, inputs)}
+        shapes = {"A": (states, states), "B": (states, inputs), "C": (outputs, states), "D": (outputs, inputs)}
         return {**shapes, "D1": (outputs, inputs), "delays": (inputs,)}
 
     @property
     def scalars(self) -> list[Scalar]:
-        """All entries of F, G, H, D and D1, one matrix after the other, row by row; then the delays."""
+        """All entries of A, B, C, D and D1, one matrix after the other, row by row; then the delays."""
         return [*(value for matrix in self.exact.values() for row in matrix for value in row), *self.delays]
 
     def _matrix(self, name: str) -> sympy.ImmutableMatrix:
@@ -165,8 +165,8 @@ class StateSpace:
         """Return the response of an output to a column of inputs as two polynomials in s, in lowest terms."""
         top, bottom = [self.ring.rational(0)], [self.ring.rational(1)]
         if self.states:
-            through = [values[column] for values in self.exact["G"]]
-            top, bottom = resolvent_fraction(self.exact["F"], self.exact["H"][row], through)
+            through = [values[column] for values in self.exact["B"]]
+            top, bottom = resolvent_fraction(self.exact["A"], self.exact["C"][row], through)
         total = [*top, *[self.ring.rational(0)] * (len(bottom) + 1 - len(top))]
         for power, value in enumerate(bottom):
             for more, name in enumerate(("D", "D1")):
@@ -180,11 +180,11 @@ class StateSpace:
         names = [f"{letter}{i + 1}" for i in range(len(self.states))]
         lines = [f"{name} = {meaning}" for name, meaning in zip(names, self.states, strict=True)]
         for i, name in enumerate(names):
-            pairs = [*zip(self.exact["F"][i], names, strict=True), *zip(self.exact["G"][i], self.inputs, strict=True)]
+            pairs = [*zip(self.exact["A"][i], names, strict=True), *zip(self.exact["B"][i], self.inputs, strict=True)]
             lines.append(f"{name}' = {format_sum(pair for pair in pairs if pair[0])}")
         slopes = [format_derivative(name, 1) for name in self.inputs]
         for i, name in enumerate(self.outputs):
-            pairs = [*zip(self.exact["H"][i], names, strict=True), *zip(self.exact["D"][i], self.inputs, strict=True)]
+            pairs = [*zip(self.exact["C"][i], names, strict=True), *zip(self.exact["D"][i], self.inputs, strict=True)]
             pairs += zip(self.exact["D1"][i], slopes, strict=True)
             lines.append(f"{name} = {format_sum(pair for pair in pairs if pair[0])}")
         return "\n".join(lines)

@@ -672,7 +672,7 @@ class System:
         --------
         >>> import lodekit as lk
         >>> plant = lk.catalog.spring_mass_damper().system.state_space(["F"])
-        >>> plant.states, plant.F
+        >>> plant.states, plant.A
         (('x', "x' + c/m*x"), Matrix([
         [-c/m, 1],
         [-k/m, 0]]))

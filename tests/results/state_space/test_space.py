@@ -52,8 +52,8 @@ def test_poles_zeros_and_responses_are_those_of_scipy(case: Case, output: str, s
     space = make(*case)(theta)
     found = space.transfer_function(output, source)
     row = space.outputs.index(output)
-    acting = np.flatnonzero(space.G.any(axis=0) | space.D.any(axis=0))
-    witness = signal.StateSpace(space.F, space.G[:, acting], space.H[row : row + 1], space.D[row : row + 1][:, acting])
+    acting = np.flatnonzero(space.B.any(axis=0) | space.D.any(axis=0))
+    witness = signal.StateSpace(space.A, space.B[:, acting], space.C[row : row + 1], space.D[row : row + 1][:, acting])
     zpk = witness.to_zpk()
     assert np.allclose(np.poly([each.value for each in space.poles]), np.poly(zpk.poles))
     assert np.allclose([each.value for each in found.zeros], zpk.zeros[np.abs(zpk.zeros) < 1e6])
@@ -160,7 +160,7 @@ def test_a_fit_gives_its_state_space_with_the_errors_of_its_parameters() -> None
     for name, each in (("tau", found.time_constants[0]), ("K", found.gain)):
         assert each.value == pytest.approx(gp.parameters_[name].value, rel=1e-9)
         assert each.std_error == pytest.approx(gp.parameters_[name].std_error, rel=1e-3)
-    assert pytest.approx(gp.state_space().F) == gp.state_space(inputs=("u",)).F
+    assert pytest.approx(gp.state_space().A) == gp.state_space(inputs=("u",)).A
     assert found.to_dict()["gain"]["value"] == pytest.approx(found.gain.value)
     assert pytest.approx(np.array([[-1 / gp.parameters_["tau"].value]])) == gp.state_space().to_scipy().A
     free = lk.LODEGP(system, random_state=0).fit(times, {"y": y, "u": u + 0.01 * np.sin(times)})
@@ -182,5 +182,5 @@ def test_on_a_pole_the_response_is_infinite() -> None:
     for wrong, said in (([0.0], "a pole lies on"), (["low"], "expected numbers for frequencies")):
         with pytest.raises(lk.LodekitError, match=said):
             space.frequency_response("x", "u", wrong)
-    with pytest.raises(lk.LodekitError, match="unknown matrix 'A'; expected one of F"):
-        space.slopes("A")
+    with pytest.raises(lk.LodekitError, match="unknown matrix 'E'; expected one of A"):
+        space.slopes("E")

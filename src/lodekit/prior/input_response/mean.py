@@ -29,7 +29,7 @@ from lodekit.prior.kernels import group_by_window
 from lodekit.support.arguments import Array, IndexArray
 from lodekit.system.system import System
 
-_MATRIX_NAMES = ("F", "G", "H", "D", "D1")
+_MATRIX_NAMES = ("A", "B", "C", "D", "D1")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class CompiledInputResponse:
     @property
     def _n_extra_inputs(self) -> int:
         """How many of the inputs are no inputs of the state space."""
-        return len(self.inputs) - self.shapes["G"][1]
+        return len(self.inputs) - self.shapes["B"][1]
 
     def _split(self, table: Array) -> tuple[StateMatrices, Array, Array]:
         shapes = [self.shapes[name] for name in (*_MATRIX_NAMES, "delays")]
@@ -337,7 +337,7 @@ class ChunkStates:
         self.reset_if_changed(table[0])
         nearest = max((known for known in self.states if known <= number), default=0)
         if nearest not in self.states:
-            size = self.compiled.shapes["F"][0]
+            size = self.compiled.shapes["A"][0]
             self.states[0] = np.zeros(size) if self.initial_state is None else self.initial_state(table[0])
         for place in range(nearest, number):
             response, _ = self.chunk(place).respond_from(table, np.zeros(0), self.states[place])
