@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from lodekit.data.sources import LoadedData, load_data
+from lodekit.data.tables.frames import dataframe_library
 from lodekit.errors import DataError, LodekitError, NotFittedError
 from lodekit.fitting.settings import FitSettings
 from lodekit.prior.observables import table_checks
@@ -62,6 +63,8 @@ def as_estimator_method(function: Callable[Concatenate[Any, P], R]) -> Callable[
 
     @wraps(function)
     def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if "as_frame" in signature.parameters and kwargs.get("as_frame") is None:
+            kwargs["as_frame"] = self.fit_.frame_library
         return function(self.fit_, *args, **kwargs)
 
     signature = inspect.signature(function)
@@ -264,6 +267,7 @@ class LODEGP:
         options = {"time": time, "columns": columns, "dt": dt, "records": records, "split_gaps": split_gaps}
         source = self._read(t, Y, noise_std, **options)
         fit = fit_with_hold_selection(self.system, arguments, source.measurements, Labels.from_dict(source.labels))
+        fit = replace(fit, frame_library=dataframe_library(t) or dataframe_library(Y))
         # A loaded source has already shown its notes.
         self.fit_ = fit if source is t else replace(fit, notes=source.notes)
         return self

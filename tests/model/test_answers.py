@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -92,3 +95,59 @@ def test_one_point_repeated_times_and_constant_channels_give_finite_answers(
     mean, std = gp.predict([0.5, 1.5], return_std=True)
     assert np.isfinite(mean).all()
     assert np.isfinite(std).all()
+
+
+@pytest.fixture(scope="module", params=["pandas", "polars", "arrays"])
+def plant(request: pytest.FixtureRequest) -> tuple[lk.LODEGP, str]:
+    """A lag with dates, fitted to a DataFrame of a library, or to arrays; and what its answers are."""
+    rows = np.arange(60)
+    y, u = np.zeros(60), rows // 10 % 2
+    for k in rows[:-1]:
+        y[k + 1] = y[k] + (1 - np.exp(-0.2)) * (2 * u[k] - y[k])
+    dates = [datetime(2024, 3, 1) + timedelta(hours=int(k)) for k in rows]
+    columns = {"time": dates, "y": y + 0.02 * np.sin(50 * rows), "u": u}
+    system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0)
+    if request.param == "arrays":
+        return gp.fit(np.array(dates, dtype="datetime64[s]"), {"y": columns["y"], "u": u}), "pandas"
+    return gp.fit(pytest.importorskip(request.param).DataFrame(columns)), request.param
+
+
+def test_answers_are_dataframes_if_asked_for_or_if_the_data_were(plant: tuple[lk.LODEGP, str]) -> None:
+    gp, library = plant
+    by_default = gp.fit_.frame_library != ""
+    options: dict[str, Any] = {} if by_default else {"as_frame": "pandas"}
+    when = "2024-03-02 12:00"
+    mean, std = gp.predict([when, "2024-03-02 13:00"], return_std=True, as_frame=False)
+    found = gp.predict([when, "2024-03-02 13:00"], return_std=True, **options)
+    assert type(found).__module__.startswith(library)
+    assert list(found.columns) == ["t", "y", "std(y)", "u", "std(u)"]
+    assert np.array_equal(found["y"].to_numpy(), mean[:, 0])
+    assert np.array_equal(found["std(y)"].to_numpy(), std[:, 0])
+    assert found["t"].to_list() == [datetime(2024, 3, 2, 12), datetime(2024, 3, 2, 13)]
+    # One date alone is a time as well, and covariances stay arrays.
+    assert gp.predict(when, "y", **options)["y"].to_list() == [mean[0, 0]]
+    assert isinstance(gp.predict(when, "y", return_cov=True, **options), tuple)
+    ahead = gp.predict(ahead=2, **options)
+    assert (list(ahead.columns), len(ahead)) == (["t", "y"], 60)
+    assert list(gp.simulate([when], {"u": 1.0}, "end", return_std=True, **options).columns) == list(found.columns)
+    left = gp.residuals(**options)
+    assert (list(left.columns), len(left)) == (["t", "y"], 60)
+    assert np.array_equal(left["y"].to_numpy(), gp.residuals(as_frame=False)["y"][1])
+    intervals = gp.conf_int(**options)
+    assert intervals["parameter"].to_list() == ["tau", "K"]
+    assert intervals["upper"].to_list() == [high for _, high in gp.conf_int(as_frame=False).values()]
+    assert isinstance(gp.predict(when), np.ndarray) != by_default
+
+
+def test_residuals_of_channels_with_other_times_share_a_table() -> None:
+    data = lk.Observations().add([0.0, 1.0, 2.0], "x", [0.0, 1.1, 2.0]).add([1.0, 3.0], "v", [1.0, 0.9])
+    found = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(data).residuals(as_frame="polars")
+    assert found["t"].to_list() == [0.0, 1.0, 2.0, 3.0]
+    assert np.isnan(found["x"].to_numpy()).tolist() == [False, False, False, True]
+
+
+def test_a_library_that_is_missing_is_named() -> None:
+    gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    with pytest.raises(lk.LodekitError, match="expected modin to be installed"):
+        gp.predict([1.0], as_frame="modin")

@@ -243,7 +243,7 @@ def _simulate_response(
         high = max(t[-1] for t, _ in signals.values()) if last is None else last
         times = np.linspace(*check_range(low, high, f"{low} and {high}"), count)
     names = gp.fit_.setup.channels
-    mean, std = gp.simulate(times, signals, start, names, return_std=True, record=record)
+    mean, std = gp.simulate(times, signals, start, names, return_std=True, record=record, as_frame=False)
     return mean_std_table(gp, times, names, mean, std, known_channels=signals)
 
 

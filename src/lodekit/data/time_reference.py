@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,25 @@ class TimeReference:
         # Dates without a time zone are in that of the origin.
         origin = self.origin if times.first.tzinfo is not None else self.origin.replace(tzinfo=None)
         return self.conversion_from_seconds.convert(times.seconds_since(origin))
+
+    def to_dates(self, times: Iterable[float]) -> list[datetime]:
+        """Return the dates of times; empty where times are numbers.
+
+        Examples
+        --------
+        >>> TimeReference(datetime(2026, 3, 1, 12), "min").to_dates([1.5])
+        [datetime.datetime(2026, 3, 1, 12, 1, 30)]
+        """
+        if self.origin is None:
+            return []
+        conversion = find_unit_conversion(self.unit or "s", "s")
+        if conversion is None:
+            raise DataError(f"expected a unit of time for dates, got {self.unit!r}; label(units=) changes it")
+        seconds = conversion.factor / conversion.divisor
+        try:
+            return [self.origin + timedelta(seconds=float(time) * seconds) for time in times]
+        except OverflowError:
+            raise DataError("expected times whose dates lie between the years 1 and 9999, got others") from None
 
     def parse_time(self, time: Any, what: str) -> float:
         """Return one time: a number, a date, or a text that is one of them."""

@@ -87,7 +87,7 @@ class ReportContext:
             times = np.array(round_values(np.linspace(*self.span, steps + 1), 12))
             # Inputs that jump are drawn from their samples.
             known = self.fit.measurements.inputs
-            mean = self.gp.predict(times, [name for name in self.observables if name not in known])
+            mean = self.gp.predict(times, [name for name in self.observables if name not in known], as_frame=False)
             bend = np.abs(mean[1:-1:2] - (mean[:-2:2] + mean[2::2]) / 2).max(axis=0)
             if (bend <= 0.01 * np.ptp(mean, axis=0)).all():
                 break

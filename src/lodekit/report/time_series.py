@@ -35,7 +35,7 @@ from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 def channels_figure(context: ReportContext) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return traces and layout of a plot of every observable: measurements, mean, 95 % band, truth."""
-    mean, std = context.gp.predict(context.curve_times, context.observables, return_std=True)
+    mean, std = context.gp.predict(context.curve_times, context.observables, return_std=True, as_frame=False)
     panels = [
         _channel_panel(context, name, mean[:, i], NORMAL_QUANTILE_95 * std[:, i])
         for i, name in enumerate(context.observables)
@@ -156,7 +156,7 @@ def _standardized_residuals(context: ReportContext) -> Residuals:
         usable = np.flatnonzero(noise > 0)
         if len(usable) and name in checks:
             shown = usable[thinned_indices(len(usable))]
-            mean = context.gp.predict(item.times[shown], item.observable)
+            mean = context.gp.predict(item.times[shown], item.observable, as_frame=False)
             residuals.append((checks[name], item.times[shown], (item.values[shown] - mean) / noise[shown]))
     return residuals
 

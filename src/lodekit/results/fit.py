@@ -52,6 +52,7 @@ class Fit:
     posteriors: Posterior at the optimum of each record, by name.
     labels: Title and units for figures, reports and files.
     notes: Remarks on how files or DataFrames were read.
+    frame_library: The library of the DataFrames that were passed; empty if there were none.
     diagnosis: Results of the checks: convergence, identifiability, residuals.
     hold_preference: For inputs with ``"auto"``, by how much the log evidence exceeds that of the other kind.
     disturbance_gains: By how much the objective decreases without each disturbance.
@@ -71,6 +72,7 @@ class Fit:
     posteriors: Mapping[str, Posterior]
     labels: Labels = field(default_factory=Labels)
     notes: tuple[str, ...] = ()
+    frame_library: str = ""
     diagnosis: Diagnosis = field(default_factory=Diagnosis)
     hold_preference: Mapping[str, float] = field(default_factory=dict)
     disturbance_gains: Mapping[str, float] = field(default_factory=dict)

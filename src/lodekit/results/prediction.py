@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
 from lodekit.data.sources import load_arrays
+from lodekit.data.tables.frames import make_frame
+from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, LodekitError
 from lodekit.results.fit import Fit
 from lodekit.results.forecast import forecast_observables, parse_horizon, widen_free_run
@@ -36,6 +38,7 @@ def predict(
     parameters: str = "uncertain",
     record: str | int | None = None,
     ahead: int | str | None = None,
+    as_frame: bool | str | None = None,
 ) -> Any:
     """Return the posterior mean and, on request, standard deviations or covariances.
 
@@ -62,6 +65,10 @@ def predict(
         prior. A text is a time: ``"24 h"``, or ``"24"`` in the unit of the record. The Markov engine uses all earlier
         measurements; others use at least 500 if there are more than 1000. Standard deviations adapt to the size of
         earlier errors, unless parameters are fixed.
+    as_frame : bool or str, optional
+        Whether to return one DataFrame with times (dates if the fit had dates), means and, on request, standard
+        deviations, but not covariances; a text is its library, such as ``"polars"``. By default if DataFrames were
+        passed to `fit`.
 
     Returns
     -------
@@ -85,9 +92,8 @@ def predict(
             raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
         texts, single = parse_observables(fit, fit.measurements.names if observable is None else observable)
         horizon, uncertain = parse_horizon(ahead, fit.clock.unit), includes_parameter_uncertainty(parameters)
-        _, *parts = forecast_observables(fit, texts, horizon, include_uncertainty=uncertain and return_std)
-        mean, std = (part[:, 0] if single else part for part in parts)
-        return (mean, std) if return_std else mean
+        times, *parts = forecast_observables(fit, texts, horizon, include_uncertainty=uncertain and return_std)
+        return format_prediction(parts[: 1 + return_std], times, single=single, frame=(fit.clock, texts, as_frame))
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
     include_uncertainty = includes_parameter_uncertainty(parameters)
@@ -96,7 +102,7 @@ def predict(
     if not len(times):
         shape = 0, len(texts)
         parts = [np.zeros(part) for part in (shape, *[shape] * return_std, *[shape * 2] * return_cov)]
-        return format_prediction(parts, times, single=single)
+        return format_prediction(parts, times, single=single, frame=(fit.clock, texts, as_frame))
     with np.errstate(all="ignore"):
         mean = fit.posterior.mean(observables, times)
         parts, shifts, dof_fraction, unexplained = [mean], np.zeros((0, *mean.shape)), 1.0, np.zeros(len(texts))
@@ -118,16 +124,29 @@ def predict(
             # A writable view of the diagonal, whatever the memory order of the covariance is.
             np.einsum("ijij->ij", covariance)[...] += unexplained**2
             parts.append(covariance)
-    return format_prediction(parts, times, single=single)
+    return format_prediction(parts, times, single=single, frame=(fit.clock, texts, as_frame))
 
 
-def format_prediction(parts: Sequence[Array], times: Array, *, single: bool) -> Any:
-    """Return the requested arrays, one or several; raise if one is not finite.
+def format_prediction(
+    parts: Sequence[Array],
+    times: Array,
+    *,
+    single: bool,
+    frame: tuple[TimeReference, Sequence[str], bool | str | None] | None = None,
+) -> Any:
+    """Return the requested arrays, one or several, or a DataFrame of them; raise if one is not finite.
+
+    A DataFrame needs a clock, the names of the observables, and its library, if one is wanted.
 
     Shapes: parts (n, o), times (n,).
     """
     for part in parts:
         check_finite(part, times)
+    if frame is not None and frame[2] and all(part.ndim == 2 for part in parts):
+        clock, texts, library = frame
+        names = [name.format(text) for text in texts for name in ("{}", "std({})")[: len(parts)]]
+        values = np.stack(parts, axis=-1).reshape(len(times), len(names)).T
+        return make_frame({"t": clock.to_dates(times) or times, **dict(zip(names, values, strict=True))}, library)
     shown = [(part[:, 0, :, 0] if part.ndim == 4 else part[:, 0]) if single else part for part in parts]
     return shown[0] if len(shown) == 1 else tuple(shown)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lodekit.data.tables.frames import make_frame
 from lodekit.diagnostics.messages import Findings
 from lodekit.errors import LodekitError
 from lodekit.prior.disturbances import WHITE_NOISE
@@ -97,8 +100,8 @@ def is_function_of_time(fit: Fit, text: str) -> bool:
 
 
 def residuals(
-    fit: Fit, *, standardized: bool = False, record: str | int | None = None
-) -> dict[str, tuple[Array, Array]]:
+    fit: Fit, *, standardized: bool = False, record: str | int | None = None, as_frame: bool | str | None = None
+) -> Any:
     """Return the residuals, measured minus fitted values, with their times, by observable.
 
     `diagnose` tests them, and `plot_residuals` plots them; if free functions adapt the curve to the data, both use
@@ -110,6 +113,8 @@ def residuals(
         Whether to divide by the standard deviation of the noise, estimated or known; exact values are omitted.
     record : str or int, optional
         As in `predict`.
+    as_frame : bool or str, optional
+        As in `predict`: one column for each observable, with missing values where only others were measured.
 
     Returns
     -------
@@ -133,7 +138,13 @@ def residuals(
         noise = item.noise_std_for_level(fit.typical_noise(item.observable))
         kept = noise > 0 if standardized else np.ones(len(left), dtype=bool)
         found[item.observable] = item.times[kept], left[kept] / (noise[kept] if standardized else 1.0)
-    return found
+    if not as_frame:
+        return found
+    times = np.unique(np.concatenate([own for own, _ in found.values()]))
+    columns = {name: np.full(len(times), np.nan) for name in found}
+    for name, (own, values) in found.items():
+        columns[name][np.searchsorted(times, own)] = values
+    return make_frame({"t": fit.clock.to_dates(times) or times, **columns}, as_frame)
 
 
 def diagnose(fit: Fit) -> Findings:

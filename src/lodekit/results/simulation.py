@@ -306,6 +306,7 @@ def simulate_response(
     *,
     parameters: str = "uncertain",
     record: str | int | None = None,
+    as_frame: bool | str | None = None,
 ) -> Any:
     """Return the response of the fitted system to new inputs and, on request, its standard deviation.
 
@@ -331,6 +332,8 @@ def simulate_response(
         records.
     record : str or int, optional
         As in `predict`; required for ``"begin"`` and ``"end"`` if there are several.
+    as_frame : bool or str, optional
+        Whether to return a DataFrame, as in `predict`.
 
     Returns
     -------
@@ -394,7 +397,8 @@ def simulate_response(
                 shifts = fit.inflate_shifts(fit.parameter_uncertainty.mean_shifts(observables, times))
                 variance = variance / fit.residual_dof_fraction + np.sum(shifts**2, axis=0)
                 variance = _add_model_error(fit, texts, times - begin, variance)
-    return format_prediction([mean, np.sqrt(variance)] if return_std else [mean], times, single=single)
+    parts = [mean, np.sqrt(variance)] if return_std else [mean]
+    return format_prediction(parts, times, single=single, frame=(fit.clock, texts, as_frame))
 
 
 def _is_new_start(start: object) -> bool:

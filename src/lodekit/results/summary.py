@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lodekit.data.tables.frames import make_frame
 from lodekit.diagnostics.messages import Findings
 from lodekit.errors import LodekitError
 from lodekit.prior.disturbances import WHITE_NOISE
@@ -243,13 +244,15 @@ def bse(fit: Fit) -> dict[str, float]:
     return {name: each.std_error for name, each in fit.estimates.items()}
 
 
-def conf_int(fit: Fit, alpha: float = 0.05) -> dict[str, tuple[float, float]]:
+def conf_int(fit: Fit, alpha: float = 0.05, *, as_frame: bool | str | None = None) -> Any:
     """Return confidence intervals of the parameters by name, as in statsmodels: `intervals` with share 1 - alpha.
 
     Parameters
     ----------
     alpha : float
         Significance level: 0.05 for 95 % intervals.
+    as_frame : bool or str, optional
+        Whether to return a DataFrame, as in `predict`.
 
     Examples
     --------
@@ -261,7 +264,11 @@ def conf_int(fit: Fit, alpha: float = 0.05) -> dict[str, tuple[float, float]]:
     """
     if not _is_fraction(alpha):
         raise LodekitError(f"expected alpha between zero and one, such as 0.05 for intervals of 95 %, got {alpha!r}")
-    return {name: each.interval for name, each in fit.estimates_at(1.0 - float(alpha)).items()}
+    found = {name: each.interval for name, each in fit.estimates_at(1.0 - float(alpha)).items()}
+    if not as_frame:
+        return found
+    lower, upper = zip(*found.values(), strict=True) if found else ((), ())
+    return make_frame({"parameter": list(found), "lower": list(lower), "upper": list(upper)}, as_frame)
 
 
 def cov_params(fit: Fit) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import combinations, product
 from typing import Any, NamedTuple, Self
@@ -16,6 +15,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements
 from lodekit.data.sources import load_data
+from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.messages import Findings, input_gap_warnings
 from lodekit.diagnostics.validation_tests import ValidationErrors, concatenate_errors, find_validation_failures
 from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
@@ -37,7 +37,6 @@ from lodekit.results.summary import MIN_EXPLAINED, describe_channel_validation, 
 from lodekit.support.arguments import Array
 from lodekit.support.progress import track_progress
 from lodekit.support.text import as_sentence, format_percent, join_list, to_json_values
-from lodekit.support.units import find_unit_conversion
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 _VERDICTS = ("holds", "useful", "adequate", "calibrated")
@@ -313,14 +312,11 @@ class Validation:
 
     def _date(self, time: float) -> str:
         """Return the date of a time as text; empty without a unit of time, or beyond the range of dates."""
-        conversion = find_unit_conversion(self.units.get("t", "s"), "s")
-        if conversion is None:
-            return ""
         try:
-            seconds = timedelta(seconds=time * conversion.factor / conversion.divisor)
-            return f" since {(datetime.fromisoformat(self.origin) + seconds).isoformat(' ', 'seconds')}"
-        except OverflowError:
+            (date,) = TimeReference.from_labels(self.origin, self.units.get("t")).to_dates([time])
+        except DataError:
             return ""
+        return f" since {date.isoformat(' ', 'seconds')}"
 
 
 _FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]

@@ -10,19 +10,18 @@ import io
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lodekit.data.time_reference import TimeReference
 from lodekit.errors import LodekitError
 from lodekit.results.summary import summary_dict
 from lodekit.support.arguments import Array, check_parameters
 from lodekit.support.files import MODEL_FILE, make_folder, write_atomically
 from lodekit.support.labels import Labels
 from lodekit.support.progress import track_progress
-from lodekit.support.units import find_unit_conversion
 from lodekit.system.files import SystemFile
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
@@ -48,7 +47,7 @@ def prediction_table(
         with track_progress("predicting", len(blocks)) as advance:
             moments = []
             for block in blocks:
-                moments.append(gp.predict(block, names, return_std=True, record=record))
+                moments.append(gp.predict(block, names, return_std=True, record=record, as_frame=False))
                 advance()
         mean, std = (np.concatenate(part) for part in zip(*moments, strict=True))
         parts.append((record, mean_std_table(gp, record_times, names, mean, std)))
@@ -123,18 +122,8 @@ def date_column(labels: Mapping[str, Any], times: Iterable[float]) -> dict[str, 
     >>> date_column({"origin": "2026-03-01T12:00:00", "units": {"t": "min"}}, [0.0, 1.5])
     {'date': ['2026-03-01T12:00:00', '2026-03-01T12:01:30']}
     """
-    if not labels.get("origin"):
-        return {}
-    start = datetime.fromisoformat(labels["origin"])
-    unit = labels["units"].get("t", "s")
-    conversion = find_unit_conversion(unit, "s")
-    if conversion is None:
-        raise LodekitError(f"expected a unit of time for the dates of this fit, got {unit!r}; label(units=) changes it")
-    seconds = conversion.factor / conversion.divisor
-    try:
-        return {"date": [(start + timedelta(seconds=float(t) * seconds)).isoformat() for t in times]}
-    except OverflowError:
-        raise LodekitError("expected times whose dates lie between the years 1 and 9999, got others") from None
+    clock = TimeReference.from_labels(labels.get("origin", ""), labels.get("units", {}).get("t"))
+    return {"date": [date.isoformat() for date in clock.to_dates(times)]} if clock.origin else {}
 
 
 def merge_columns(columns: dict[str, Any], new_columns: Iterable[tuple[str, Any]]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from numbers import Integral, Number
 from typing import Any
 
@@ -325,3 +326,26 @@ def read_series(column: Any, reader: ColumnReader) -> ColumnValues:
     fields = (first.year, first.month, first.day, first.hour, first.minute, first.second, first.microsecond)
     ticks = np.asarray(column.dt.timestamp(unit).to_numpy(), dtype=np.int64)
     return timestamps_from_ticks(ticks, unit, datetime(*fields, tzinfo=first.tzinfo))
+
+
+def make_frame(columns: Mapping[str, Any], library: bool | str | None) -> Any:
+    """Return columns as a DataFrame of a library, or of one that is installed.
+
+    Examples
+    --------
+    >>> make_frame({"t": [0.0, 1.0]}, "polars").shape
+    (2, 1)
+    """
+    narwhals, names = import_module("narwhals"), ("pandas", "polars", "pyarrow")
+    for name in (library,) if isinstance(library, str) else names:
+        if find_spec(name) is not None:
+            return narwhals.from_dict(dict(columns), backend=name).to_native()
+    wanted = library if isinstance(library, str) else "pandas"
+    raise DataError(f"expected {wanted} to be installed for DataFrames; try: pip install {wanted}, or as_frame=False")
+
+
+def dataframe_library(source: Any) -> str:
+    """Return the library of a DataFrame, of a Series, or of the first of several; empty for anything else."""
+    first = source[0] if isinstance(source, list | tuple) and source else source
+    root = type(first).__module__.partition(".")[0]
+    return {"dask": "pandas", "pandas": "pandas", "polars": "polars", "pyarrow": "pyarrow"}.get(root, "")

@@ -208,7 +208,7 @@ def parse_time_array(t: Any) -> Timestamps | Durations | None:
     series = narwhals.from_native(t, series_only=True, pass_through=True)
     if isinstance(series, narwhals.Series):
         return _as_times(read_series(series, _time_reader(len(series))))
-    if isinstance(t, date | timedelta | np.datetime64 | np.timedelta64):
+    if isinstance(t, str | date | timedelta | np.datetime64 | np.timedelta64):
         t = [t]
     try:
         array = np.asarray(t)
