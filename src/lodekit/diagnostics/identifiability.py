@@ -280,7 +280,8 @@ def assess_identifiability(
     free = [n for n, name in named if name not in found and objective.parameters[name].prior is None]
     theta = layout.unpack(optimum.x).theta
     sizes = np.array([max(abs(float(theta[n])), layout.transforms[n].expected_magnitude) for n in free])
-    for way in find_unexcited_directions(records, free, sizes):
+    unexcited = find_unexcited_directions(records, free, sizes)
+    for way in unexcited:
         for number, share in zip(free, way, strict=True):
             if abs(share) > 0.1:
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
@@ -291,6 +292,10 @@ def assess_identifiability(
     profiled, paths = _assess_profiles(around, found, inflation_factors)
     found |= profiled
     paths += _profile_combinations(around, structure.unidentifiable, pivots)
+    if any(layout.names[number] not in found for number in free):
+        # Others may have other estimates elsewhere along a direction that the data do not show.
+        for position in {layout.index_of(layout.names[free[int(np.argmax(np.abs(way)))]]) for way in unexcited}:
+            paths += ((position, path) for path in profile_likelihood(*shape[:3], position)[2])
     with np.errstate(all="ignore"):
         paths += continue_profiles(objective, held, information, paths)
     found |= _assess_near_bounds(shape, found, paths)
