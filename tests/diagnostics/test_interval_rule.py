@@ -98,7 +98,8 @@ def test_an_interval_reaches_along_lines_that_the_data_do_not_show() -> None:
     fit, watched = searched("one sine, measured", 531)
     point, place = fit.optimum.x.copy(), fit.layout.index_of("b")
     for name, value in {"a": -0.556, "b": 0.7485, "c": 0.2533}.items():
-        point[fit.layout.index_of(name)] = fit.layout.transform_of(name).inverse(value)
+        number = fit.layout.index_of(name)
+        point[number] = fit.layout.transforms[number].inverse(value)
     assert watched.climb(point, np.delete(np.eye(len(point)), place, axis=1)) > fit.optimum.value - DROP
     assert reported(fit)["b"][1] > 0.7485
 

@@ -72,6 +72,17 @@ def test_names_that_are_not_used_wait_until_they_are() -> None:
     assert list(system.parameters) == ["a"]
 
 
+def test_derivatives_and_products_are_refused_as_by_the_library() -> None:
+    for text in ("dx/dt = -x", "x' = -a*x*y"):
+        with pytest.raises(lk.LodekitError) as own:
+            parse_typed_equations(text)
+        with pytest.raises(lk.LodekitError) as other:
+            lk.System(text, parameters=["a"] if "a" in text else [])
+        assert str(own.value).splitlines()[0].split(":")[0] == str(other.value).splitlines()[0].split(":")[0]
+    assert parse_typed_equations("C*T' = k*(Ta - T)/R + u")[1] == ("C", "k", "R")
+    assert parse_typed_equations("x' = x*k")[1] == ("k",)
+
+
 def test_absurd_texts_are_refused_in_words() -> None:
     assert str(MAX_EQUATION_CHARACTERS) in understand(("x" * (MAX_EQUATION_CHARACTERS + 1), "")).error
     assert understand(("x' = " + "(" * 5000 + "x" + ")" * 5000, "")).error

@@ -44,7 +44,16 @@ from lodekit.support.files import write_atomically
 from lodekit.system.catalog import Example, examples
 from lodekit.system.display import format_analysis
 from lodekit.system.files import read_system_file
-from lodekit.system.grammar import Equation, Name, Sum, parse_equations, walk_equation
+from lodekit.system.grammar import (
+    Equation,
+    Name,
+    Product,
+    Sum,
+    find_names,
+    parse_equations,
+    suggest_derivative,
+    walk_equation,
+)
 from lodekit.system.parameters import MAX_PARAMETERS, Parameter, find_channel_names, find_likely_parameters
 from lodekit.system.system import System
 from lodekit.workflow.pipeline import prepare_fit
@@ -66,18 +75,18 @@ def parse_typed_equations(text: str, declared: str = "") -> tuple[System, tuple[
         raise LodekitError(f"expected at most {MAX_EQUATION_CHARACTERS} characters of equations, got {len(text)}")
     try:
         parsed = parse_equations(text)
+        if advice := next(filter(None, (suggest_derivative(equation.text) for equation in parsed)), ""):
+            raise EquationError(advice)
         used = {name for equation in parsed for name in equation.names}
         own = [name for name in dict.fromkeys(declared.replace(",", " ").split()) if name in used]
         inferred: list[str] = []
-        first: EquationError | None = None
         while True:
             try:
                 return System(text, parameters=dict.fromkeys((*own, *inferred), Parameter())), tuple(inferred)
-            except EquationError as problem:
-                first = first or problem
+            except EquationError:
                 new = _likely_parameter(parsed, (*own, *inferred))
                 if not new or len(inferred) >= MAX_PARAMETERS:
-                    raise first from None
+                    raise
                 inferred.append(new)
     except RecursionError:
         raise LodekitError("expected equations with fewer nested brackets") from None
@@ -87,10 +96,16 @@ def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> st
     """Return a name that only multiplies others, and is not a parameter yet; empty if there is none.
 
     The first factor of a product is usually the parameter; a term of a sum, as in ``(T2 - T1)/R``, is usually a
-    channel.
+    channel. The last one of three, as in ``a*x*y``, makes the equation nonlinear.
     """
-    found = find_likely_parameters(equations, find_channel_names(equations, known))
-    sums = [node for equation in equations for node in walk_equation(equation) if isinstance(node, Sum)]
+    channels = find_channel_names(equations, known)
+    found = find_likely_parameters(equations, channels) if channels[1:] else []
+    nodes = [node for equation in equations for node in walk_equation(equation)]
+    for node in (node for node in nodes if isinstance(node, Product)):
+        names = [name for operator, factor in node.factors if operator == "*" for name in find_names(factor)]
+        first = next((k for k, name in enumerate(names) if name in channels and name not in found), 0)
+        found = [name for name in found if not first or name not in names[first:]]
+    sums = [node for node in nodes if isinstance(node, Sum)]
     summed = {term.name for node in sums if node.terms[1:] for _, term in node.terms if isinstance(term, Name)}
     return min(found, key=lambda name: name in summed, default="")
 
