@@ -14,7 +14,7 @@ import lodekit as lk
 import lodekit.fitting.multistart as fit_multistart
 import lodekit.fitting.setup as fit_setup
 import plants
-from lodekit.fitting.lbfgs import Optimum
+from lodekit.fitting.lbfgs import Optimum, search_bounds
 from lodekit.fitting.starts.candidates import StartPoint
 
 #: These ended in poor optima before, each for a reason of its own; the first of a kind and some that were hardest.
@@ -104,3 +104,13 @@ def test_random_starts_with_disturbances_are_followed_until_two_agree(monkeypatc
     assert found is not None
     assert found.value == 50.0
     assert followed == [0.0, 1.0, 2.0]
+
+
+def test_bounds_hold_where_a_start_has_a_lengthscale_beyond_them() -> None:
+    """A start from a profile had one, and the fit ended with a ValueError of SciPy."""
+    t = np.arange(12.0)
+    objective = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": np.sin(t)}).fit_.setup.objective
+    x = np.zeros(objective.layout.size)
+    x[objective.layout.slices.lengthscales] = 100.0
+    low, high = search_bounds(objective, x, x)
+    assert (low <= high).all()

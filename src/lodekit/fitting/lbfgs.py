@@ -75,7 +75,7 @@ def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array
             far += transform.inverse(transform.expected_magnitude)
         low[place], high[place] = min(x0[place], middle - far), max(x0[place], middle + far)
     shortest, longest = np.log(reach.min_lengthscale), np.log(reach.max_lengthscale)
-    low[blocks.lengthscales] = np.maximum(shortest, x0[blocks.lengthscales] - np.log(reach.max_shrink_factor))
+    low[blocks.lengthscales] = np.clip(x0[blocks.lengthscales] - np.log(reach.max_shrink_factor), shortest, longest)
     low[blocks.disturbance_lengthscales] = shortest
     high[blocks.lengthscales] = high[blocks.disturbance_lengthscales] = longest
     low[blocks.noise] = np.log(noise.min_levels[: layout.n_noise_levels])
