@@ -216,11 +216,12 @@ def test_fast_curves_get_more_points() -> None:
 
 
 def test_code_in_the_report_makes_the_same_system(heating: lk.LODEGP) -> None:
-    code = generate_python(heating, "warm.csv")
+    code = generate_python(heating, "a table")
     scope: dict[str, Any] = {}
     exec(code.split("# t:")[0], scope)  # noqa: S102
     assert scope["system"] == heating.system
     assert "lk.LODEGP(system, random_state=0).fit(t, Y)" in code
+    assert 'lk.LODEGP(system, random_state=0).fit("warm.csv")' in generate_python(heating, "warm.csv")
 
 
 @pytest.mark.parametrize("span", [(1, 0), (0, float("inf")), "ab", (1, 2, 3)])

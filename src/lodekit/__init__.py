@@ -22,6 +22,7 @@ _MODULES = {
     "System": "lodekit.system.system",
     "catalog": "lodekit.system.catalog",
     "errors": "lodekit.errors",
+    "fit_file": "lodekit.workflow.pipeline",
     "plan_experiment": "lodekit.results.experiment_design",
     "read_system_file": "lodekit.system.files",
 }
@@ -79,6 +80,7 @@ __all__ = [
     "System",
     "__version__",
     "catalog",
+    "fit_file",
     "plan_experiment",
     "read_system_file",
 ]
@@ -93,3 +95,4 @@ if TYPE_CHECKING:
     from lodekit.system.files import read_system_file
     from lodekit.system.parameters import LogNormal, Normal, Parameter
     from lodekit.system.system import System
+    from lodekit.workflow.pipeline import fit_file

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import html
+import io
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -333,3 +338,30 @@ def test_commands_on_a_model_take_one_record_or_all(tmp_path: Path) -> None:
     wrong = run("predict", "fit", "--record", "run9.csv", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "expected one of the records run1.csv, run2.csv, got 'run9.csv'" in wrong.stderr
+
+
+def test_the_code_in_a_report_makes_the_same_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with columns of other names, and in another unit of time than that of the file."""
+    generator, y, rows = np.random.default_rng(0), 0.0, []
+    for k in range(60):
+        rows.append(f"{60 * k},{k // 10 % 2},{y + 0.01 * generator.standard_normal():.4f}")
+        y += 0.2 * (2 * (k // 10 % 2) - y)
+    (tmp_path / "log.csv").write_text("\n".join(["time [s],valve,level", *rows]))
+    (tmp_path / "plant.toml").write_text(
+        'equations = ["tau*y\' + y = K*u"]\n[parameters]\ntau = { positive = true }\nK = {}\n[units]\nt = "min"\n'
+        '[inputs]\nu = "hold"\n[columns]\ny = "level"\nu = "valve"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    for options in ((), ("--to", "40", "--seed", "3"), ("--set", "K=2")):
+        done = run("fit", "plant.toml", "log.csv", "--no-figures", "--force", "--json", *options, cwd=tmp_path)
+        tau = json.loads(done.stdout)["parameters"]["tau"]["value"]
+        report = (tmp_path / "log-fit" / "report.html").read_text()
+        code = html.unescape(re.sub("<[^>]*>", "", re.findall(r"<pre[^>]*>(.*?)</pre>", report, re.DOTALL)[-1]))
+        if "--set" in options:
+            # The system is not that of the file any more.
+            assert "fit(t, Y" in code
+            continue
+        scope: dict[str, Any] = {}
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(code, scope)  # noqa: S102
+        assert scope["gp"].parameters_["tau"].value == pytest.approx(tau)

@@ -133,6 +133,9 @@ def fit(
         file = pipeline.with_parameter_values(file, fixed, parse_numbers(start or [], "--start"))
         if basis:
             file = replace(file, system=file.system.with_basis(parse_names(basis)))
+        if given or disturbance or values or start or basis:
+            # The system is no longer that of the file.
+            file = replace(file, name="")
         check_folder(folder := _default_folder(data[0]) if out is None else out)
         product = pipeline.fit_file(
             file,

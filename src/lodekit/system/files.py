@@ -46,6 +46,7 @@ class SystemFile:
     records: The column of a data file that contains the record of each row; empty if there is none.
     split_gaps: Whether records are split where times are far apart.
     dt: Sampling interval of data files without a time column.
+    name: The name of the file; empty if there is none.
     """
 
     system: System
@@ -61,6 +62,7 @@ class SystemFile:
     records: str = ""
     split_gaps: bool = False
     dt: float | None = None
+    name: str = ""
 
 
 def read_system_file(path: str | Path) -> SystemFile:
@@ -122,6 +124,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         records=str(records).strip(),
         split_gaps=split_gaps,
         dt=_parse_positive(place, "dt", content.get("dt")),
+        name=place.name,
     )
 
 

@@ -22,7 +22,7 @@ from lodekit.support.arguments import Array, check_parameters
 from lodekit.support.files import MODEL_FILE, make_folder, write_atomically
 from lodekit.support.labels import Labels
 from lodekit.support.progress import track_progress
-from lodekit.system.files import SystemFile
+from lodekit.system.files import SystemFile, read_system_file
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 
@@ -173,23 +173,44 @@ class FitRun:
     source: The name of the data.
     command: The command that reproduces it; empty if there is none.
     notes: Observations about the data, for users.
+    code: Python code that makes the same fit; empty if it is not known.
     """
 
     gp: LODEGP
     source: str
     command: str = ""
     notes: tuple[str, ...] = ()
+    code: str = ""
 
 
 def fit_file(
-    file: SystemFile,
+    file: SystemFile | str | Path,
     data: str | Path | Sequence[str | Path],
     *,
     columns: Mapping[str, Any] | None = None,
     command: str = "",
     **arguments: Any,
 ) -> FitRun:
-    r"""Fit the system of a system file to measurements in files; `prepare_fit` lists the arguments.
+    r"""Fit the system of a system file to measurements in files, as ``lodekit fit`` does.
+
+    Parameters
+    ----------
+    file : path or SystemFile
+        The system file.
+    data : path, or sequence of paths
+        The measurements; each of several files is a record.
+    columns : dict of str to str, optional
+        Columns of channels, beside those in the system file.
+    command : str
+        The shell command, for the report.
+    **arguments
+        ``header``, ``dt``, ``window`` (first and last time), ``records`` and ``split_gaps`` for reading; all others are
+        arguments of `LODEGP`.
+
+    Returns
+    -------
+    FitRun
+        With the fitted model ``gp``, and ``notes`` about the data.
 
     Examples
     --------
@@ -205,13 +226,19 @@ def fit_file(
     >>> round(product.gp.parameters_["k"].value, 3)
     0.105
     """
+    file = read_system_file(file) if isinstance(file, str | Path) else file
     gp, source = prepare_fit(file, data, columns=columns, in_shell=bool(command), **arguments)
     labels = gp.fit(source).labels_
     known = {**file.columns, **(columns or {})}
     units, places = {**labels["units"], **file.units}, {name: str(column) for name, column in known.items()}
     gp.fit_ = replace(gp.fit_, labels=Labels(file.title, units, labels["origin"], places))
-    named = ", ".join(Path(path).name if os.path.exists(path) else str(path) for path in _list_paths(data))
-    return FitRun(gp, named, command, source.notes)
+    names = [Path(path).name if os.path.exists(path) else str(path) for path in _list_paths(data)]
+    given = {**({"columns": dict(columns)} if columns else {}), **arguments}
+    defaults = {"split_gaps": False, "window": (None, None), "engine": "auto", "restarts": 6}
+    options = [f"{name}={value!r}" for name, value in given.items() if value != defaults.get(name)]
+    called = ", ".join([repr(file.name), repr(names if names[1:] else names[0]), *options])
+    code = f"import lodekit as lk\n\ngp = lk.fit_file({called}).gp\nprint(gp.summary())" if file.name else ""
+    return FitRun(gp, ", ".join(names), command, source.notes, code)
 
 
 def prepare_fit(
@@ -309,7 +336,8 @@ def compute_results(
     contents: dict[str, bytes | str] = {}
     with track_progress("writing") as advance:
         advance(1, "report")
-        texts = {"title": gp.labels_["title"], "source": fit_run.source, "command": fit_run.command}
+        texts = {"title": gp.labels_["title"], "source": fit_run.source}
+        texts |= {"command": fit_run.command, "code": fit_run.code}
         contents["report.html"] = make_report(gp, units=gp.labels_["units"], notes=fit_run.notes, **texts)
         advance(1, "predictions")
         parts = zip(gp.records_, gp.fit_.record_fits, strict=True)
