@@ -37,7 +37,7 @@ def assert_offline(page: str) -> None:
     for tag, attributes in reader.tags:
         assert tag not in ("link", "iframe", "object", "embed", "base", "form")
         for key in ("src", "href", "data", "action", "srcset", "poster"):
-            assert (attributes.get(key) or "data:").startswith("data:"), (tag, attributes)
+            assert (attributes.get(key) or "data:").startswith(("data:", "#")), (tag, attributes)
     for style in (text for tag, text in reader.texts if tag == "style"):
         assert "@import" not in style
         assert "url(" not in style

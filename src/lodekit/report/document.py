@@ -155,11 +155,9 @@ def make_report(
     subject = ReportContext(gp, every, str(source), check_truth(truth), check_span(span, gp.fit_.setup.default_window))
     named = f"Fit to {source}" if source else "Fit of a linear ODE system"
     page = HtmlPage(title or gp.fit_.labels.title or named, _lead_sentence(subject))
+    page.add_section("Verdict")
     _add_warnings(page, subject)
     _add_estimates_in_words(page, subject, notes)
-    _add_equations(page, subject)
-    _add_estimate_tables(page, subject)
-    add_input_responses(page, subject)
     names, parts = gp.fit_.record_names, [subject]
     if len(names) > 1:
         parts = [
@@ -173,9 +171,15 @@ def make_report(
     for part in parts:
         page.add_section(part.heading("Channels"))
         page.add_plot(*channels_figure(part), channels_caption(part))
-        _add_certificate(page, part)
+    _add_estimate_tables(page, subject)
+    for part in parts:
         add_residuals_section(page, part)
+    add_input_responses(page, subject)
+    _add_equations(page, subject)
+    for part in parts:
+        _add_certificate(page, part)
     add_reproduction_section(page, subject, command, code)
+    page.insert_contents(2)
     return page.to_html()
 
 

@@ -126,6 +126,15 @@ class HtmlPage:
         """Add the heading of a section with a `title`; its `level` is 1 to 6."""
         self._body.append(f"<h{level}>{escape(title)}</h{level}>")
 
+    def insert_contents(self, place: int) -> None:
+        """Insert links to all sections so far before a `place` of the body."""
+        links = []
+        for number, part in enumerate(self._body):
+            if part.startswith("<h2>"):
+                self._body[number] = part.replace("<h2>", f'<h2 id="section-{number}">', 1)
+                links.append(f'<a href="#section-{number}">{part[4:-5]}</a>')
+        self._body.insert(place, f'<nav class="note" aria-label="Contents">{" · ".join(links)}</nav>')
+
     def add_paragraph(self, text: str, kind: str = "") -> None:
         """Add a `text` as a paragraph; its `kind` is lead, note, warning, good, or empty."""
         self._body.append(html_paragraph(text, kind))
