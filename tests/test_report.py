@@ -14,6 +14,7 @@ import pytest
 import lodekit as lk
 from lodekit.report import make_report
 from lodekit.report.document import generate_python
+from lodekit.support.html import read_glossary
 from lodekit.system.display import equations_to_mathml, name_to_mathml
 from tests.limits import PATIENCE
 from tests.test_page import HOSTILE, Reader, assert_offline
@@ -225,6 +226,16 @@ def test_code_in_the_report_makes_the_same_system(heating: lk.LODEGP) -> None:
     assert scope["system"] == heating.system
     assert "lk.LODEGP(system, random_state=0).fit(t, Y)" in code
     assert 'lk.LODEGP(system, random_state=0).fit("warm.csv")' in generate_python(heating, "warm.csv")
+
+
+def test_terms_are_explained_where_they_are_used(heating: lk.LODEGP) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "glossary.md").read_text(encoding="utf-8")
+    for term, meaning in read_glossary():
+        assert f"| {term} | {meaning} |" in page
+    for term in ("log evidence", "lengthscale", "free function", "mode", "innovation", "95 % band"):
+        assert term in dict(read_glossary())
+    for shown in (make_report(heating), heating.summary()._repr_html_()):
+        assert "<summary>What the terms mean</summary>" in str(shown)
 
 
 @pytest.mark.parametrize("span", [(1, 0), (0, float("inf")), "ab", (1, 2, 3)])

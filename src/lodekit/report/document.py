@@ -20,7 +20,7 @@ from lodekit.report.time_series import add_residuals_section, channels_caption, 
 from lodekit.results.certificate import Certificate, pointwise_equations
 from lodekit.results.figures import parse_units
 from lodekit.results.summary import displayed_hyperparameters
-from lodekit.support.html import HtmlPage
+from lodekit.support.html import HtmlPage, glossary_html
 from lodekit.support.text import (
     as_sentence,
     format_count,
@@ -178,6 +178,7 @@ def make_report(
     _add_equations(page, subject)
     for part in parts:
         _add_certificate(page, part)
+    page.add_html(glossary_html())
     add_reproduction_section(page, subject, command, code)
     page.insert_contents(2)
     return page.to_html()

@@ -18,7 +18,7 @@ from lodekit.prior.disturbances import WHITE_NOISE
 from lodekit.results.equation_residuals import CurveResiduals
 from lodekit.results.fit import MODE_STD_LABEL, Fit
 from lodekit.support.arguments import Array
-from lodekit.support.html import html_list, html_paragraph, html_table, notebook_card
+from lodekit.support.html import glossary_html, html_list, html_paragraph, html_table, notebook_card
 from lodekit.support.text import (
     format_below,
     format_number,
@@ -152,6 +152,7 @@ def summary(fit: Fit) -> Summary:
     lines = [[name, each if isinstance(each, str) else f"{each:.5g}"] for name, each in others.items()]
     table = html_table(["also learned, or to be known", "value"], lines)
     parts = [html_list(fit.warnings, "warning"), _format_parameters_html(fit), table, html_list(notes, "soft")]
+    parts.append(glossary_html())
     lead = "; ".join(f"{name.lower()} {value}" for name, value in title)
     return Summary(text, notebook_card("LODE-GP results", lead, parts))
 

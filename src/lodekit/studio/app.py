@@ -21,7 +21,7 @@ from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 from lodekit.studio.step_data import render_data
 from lodekit.studio.step_fit import render_comparison, render_downloads, render_fit
 from lodekit.studio.step_system import render_parameters, render_system
-from lodekit.support.html import read_asset
+from lodekit.support.html import read_asset, read_glossary
 
 #: The environment variable with the name of the initial data file.
 START_FILE_VARIABLE = "LODEKIT_STUDIO_START"
@@ -101,6 +101,8 @@ def main() -> None:
             if type(problem).__module__.startswith("streamlit"):
                 raise
             show_notice(controller.error_message(problem), "warning")
+    with st.expander("What the terms mean"):
+        st.markdown("\n".join(f"- **{term}**: {meaning}" for term, meaning in read_glossary()))
 
 
 if __name__ == "__main__":

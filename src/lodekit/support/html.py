@@ -17,6 +17,24 @@ def read_asset(name: str) -> str:
     return (files("lodekit") / "assets" / name).read_text(encoding="utf-8")
 
 
+def read_glossary() -> list[tuple[str, str]]:
+    """Return the terms that users see, with their meanings in plain words.
+
+    Examples
+    --------
+    >>> dict(read_glossary())["nat"]
+    'the unit of the log evidence; one nat is a factor of 2.7 in probability.'
+    """
+    pairs = (line.partition(": ") for line in read_asset("glossary.txt").splitlines())
+    return [(term, meaning) for term, _, meaning in pairs]
+
+
+def glossary_html() -> str:
+    """Return the terms that users see with their meanings, collapsed."""
+    terms = html_list(f"{term}: {meaning}" for term, meaning in read_glossary())
+    return f"<details><summary>What the terms mean</summary>{terms}</details>"
+
+
 def notebook_card(title: str, lead: str = "", parts: Iterable[str] = ()) -> str:
     """Return the HTML representation of an object in a notebook: title, subtitle and content.
 
