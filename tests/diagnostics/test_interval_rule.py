@@ -104,6 +104,17 @@ def test_an_interval_reaches_along_lines_that_the_data_do_not_show() -> None:
     assert reported(fit)["b"][1] > 0.7485
 
 
+def test_the_end_of_an_interval_is_not_interpolated_between_points_that_are_far_apart() -> None:
+    """It was 0.349, where the log evidence has fallen by 1.4."""
+    fit, watched = searched("swapped lags", 535)
+    point, place = fit.optimum.x.copy(), fit.layout.index_of("b")
+    for name, value in {"a": 5.21, "b": 0.32, "c": 1.04}.items():
+        number = fit.layout.index_of(name)
+        point[number] = fit.layout.transforms[number].inverse(value)
+    assert watched.climb(point, np.delete(np.eye(len(point)), place, axis=1)) > fit.optimum.value - DROP
+    assert reported(fit)["b"][0] < 0.32
+
+
 def test_lags_that_can_be_exchanged_have_the_same_interval() -> None:
     """Their curvature is wrong, as two are almost equal: the intervals were (0.004, 223), (0.002, 308), (0.25, 1.3)."""
     fit = next(draw_invariance_cases(3, "three lags")).fit()

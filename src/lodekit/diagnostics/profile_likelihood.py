@@ -216,6 +216,10 @@ def _interpolate_move(roots: Array, moves: Array, std_error: float, root_drop: f
     return float(PchipInterpolator(roots, moves)(root_drop))
 
 
+#: Points around the end of an interval are at most this share of its root apart.
+_MAX_ROOT_STEP = 0.4
+
+
 def _trace_profile(
     surface: ObjectiveSurface,
     position: int,
@@ -259,6 +263,16 @@ def _trace_profile(
         x = point
         path.append((x, height))
         found.append((max(new, reached + 1e-9), moved + step))
+    if len(found) > 1 and found[-1][0] >= target_root and found[-1][0] - found[-2][0] > _MAX_ROOT_STEP * target_root:
+        # The end is between two points that are far apart: one more is between them.
+        (below, before), (above, after) = found[-2:]
+        move = before + (after - before) * (target_root - below) / (above - below)
+        point = profile_point(surface, path[-2][0], position, at(move), [])
+        height = surface.relative_value(point)
+        new = float(np.sqrt(2.0 * max(-height, 0.0)))
+        if below < new < above:
+            found.insert(-1, (new, move))
+            path.insert(-1, (point, height))
     # Where the evidence cannot be computed, it is not known to have fallen.
     if found[-1][0] < target_root and is_known:
         found.append((target_root, outside))
