@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from studio_browser import HOW, browsing, find_browser
 from tests.test_docs_of_arguments import find_public
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +50,16 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
         assert loads.findall(page) == []
     # Formulas are part of the page.
     assert page.count("<math") > 20
+
+
+@pytest.mark.parametrize("width", [390, 1366, 1600])
+def test_pages_are_not_wider_than_the_window(site: Path, width: int) -> None:
+    if find_browser() is None:
+        pytest.skip(HOW)
+    with browsing() as browser:
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.goto((site / "method.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_every_page_can_be_reached(site: Path) -> None:
