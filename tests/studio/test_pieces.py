@@ -354,3 +354,12 @@ def test_figures_change_their_colours_on_dark_ground_and_nothing_else() -> None:
     assert light["data"][0]["y"] == dark["data"][0]["y"] == [1.0, 2.0, 1.0]
     assert light["data"][0]["marker"]["color"] != dark["data"][0]["marker"]["color"]
     assert 'aria-label="Complex plane with poles at -1"' in pole_plot_svg([-1 + 0j])
+
+
+def test_sliders_show_units_that_follow_from_those_of_the_columns(desk: SessionController) -> None:
+    rows = "\n".join(f"{k},{k // 10 % 2},{(k * 7 % 13) / 3}" for k in range(40))
+    desk.set_file("log.csv", f"time [min],u [kW],y [degC]\n{rows}\n".encode())
+    desk.change(equations="tau*y' + y = K*u", declared="")
+    assert desk.parameter_units == {"tau": "min", "K": "degC/kW"}
+    desk.set_file("log.csv", f"t,u,y\n{rows}\n".encode())
+    assert desk.parameter_units == {}

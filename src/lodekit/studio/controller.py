@@ -409,6 +409,21 @@ class SessionController:
             return []
 
     @property
+    def parameter_units(self) -> dict[str, str]:
+        """The units of parameters, as far as those of the time and of columns tell them."""
+        matches = self.matches_or_empty
+        if not matches or self.data_file is None or self.system is None:
+            return {}
+        known = {item.assignment.channel: self.data_file.unit(item.assignment.column) for item in matches}
+        known["t"] = self.data_file.time_unit
+        found = {}
+        for name, dimension in self.system.dimensions.items():
+            bases = set(re.findall(r"[^\W\d]\w*", dimension))
+            if bases and all(known.get(base) for base in bases):
+                found[name] = re.sub(r"[^\W\d]\w*", lambda base: known[base[0]], dimension)
+        return found
+
+    @property
     def possible_given(self) -> list[tuple[str, ...]]:
         """Sets of measured channels that may be known over the held-out part, leaving something to predict.
 

@@ -174,12 +174,12 @@ def _show_sliders_and_curve(controller: SessionController, names: tuple[str, ...
 def _show_sliders(controller: SessionController, names: tuple[str, ...]) -> bool:
     """Show the sliders, and return whether one has just come to rest."""
     revision, sliders = controller.session.revision, []
-    dimensions = controller.parsed.dimensions
+    units = controller.parameter_units
     centres: dict[str, float] = controller.get_or_compute("centres", (revision, names), controller.values)
     for name in names:
-        entry, dimension = controller.session.entry(name), dimensions.get(name, "")
+        entry = controller.session.entry(name)
         low, high = slider_range(entry, centres[name])
-        label = f"{name} in {dimension}" if dimension not in ("", "1", "undetermined") else name
+        label = f"{name} in {units[name]}" if name in units else name
         # A value that was typed may lie outside.
         limits = {"low": min(low, entry.value), "high": max(high, entry.value), "value": entry.value}
         sliders.append({"name": name, "label": label, **limits})
