@@ -429,6 +429,15 @@ def test_a_record_with_a_gap_in_which_the_input_changed_is_split(gp: lk.LODEGP, 
         )
 
 
+def test_an_input_that_is_logged_when_it_changes_keeps_its_value_in_the_next_part(gp: lk.LODEGP) -> None:
+    times, data = record(2, 3.0)
+    kept, changes = np.r_[:55, 95:ROWS], np.flatnonzero(np.diff(data["u"], prepend=-1.0))
+    log = lk.Observations().add(times[kept], "y", data["y"][kept]).add(times[changes], "u", data["u"][changes])
+    found = gp.validate(log, split_gaps=True)
+    assert found.holds
+    assert found.inputs["u of record 2"].at([times[95]])[0] == data["u"][95]
+
+
 def test_the_command_line_splits_records_and_validates_several_files(gp: lk.LODEGP, tmp_path: Path) -> None:
     for number, keep in ((2, np.arange(ROWS)), (3, np.r_[:55, 95:ROWS])):
         times, data = record(number, 3.0)

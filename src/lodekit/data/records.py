@@ -548,12 +548,28 @@ def split_at_gaps(records: Mapping[str, Measurements], inputs: Collection[str] =
         starts, stops = np.unique(np.concatenate([[(-np.inf, -np.inf)], *gaps, [(np.inf, np.inf)]]), axis=0).T
         pieces = []
         for low, high in zip(np.maximum.accumulate(stops)[:-1], starts[1:], strict=True):
-            if np.sum((times >= low) & (times <= high)) > 1:
-                series = [item.select((item.times >= low) & (item.times <= high)) for item in part.series]
+            inside = times[(times >= low) & (times <= high)]
+            if len(inside) > 1:
+                series = [_select_window(item, inside, len(times), item.observable in inputs) for item in part.series]
                 pieces.append(replace(part, series=[item for item in series if len(item.times)]))
         title = "" if name == DEFAULT_RECORD_NAME else f"{name}, part "
         found |= {f"{title}{k}": own for k, own in enumerate(pieces, 1)} if len(pieces) > 1 else {name: part}
     return found
+
+
+def _select_window(item: TimeSeries, times: Array, n_times: int, is_input: bool) -> TimeSeries:
+    """Return the measurements between the first and the last of some times.
+
+    An input that is logged when it changes begins with its last value before.
+
+    Shapes: times (n,).
+    """
+    rows = (item.times >= times[0]) & (item.times <= times[-1])
+    before = int(np.searchsorted(item.times, times[0], side="right")) - 1
+    if is_input and before >= 0 and not is_logged_every_row(n_times, len(item.times)):
+        rows[before] = True
+    found = item.select(rows)
+    return replace(found, times=np.maximum(found.times, times[0]))
 
 
 def _find_gaps(times: Array) -> Array:
