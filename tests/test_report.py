@@ -225,7 +225,6 @@ def test_code_in_the_report_makes_the_same_system(heating: lk.LODEGP) -> None:
     exec(code.split("# t:")[0], scope)  # noqa: S102
     assert scope["system"] == heating.system
     assert "lk.LODEGP(system, random_state=0).fit(t, Y)" in code
-    assert 'lk.LODEGP(system, random_state=0).fit("warm.csv")' in generate_python(heating, "warm.csv")
 
 
 def test_terms_are_explained_where_they_are_used(heating: lk.LODEGP) -> None:

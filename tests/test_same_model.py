@@ -54,7 +54,7 @@ def assert_same(found: lk.LODEGP, expected: lk.LODEGP) -> None:
 def numbers_of(gp: lk.LODEGP) -> list[float]:
     """Return everything that was learned."""
     estimates = [number for item in gp.parameters_.values() for number in (item.value, item.std_error, *item.interval)]
-    mean, std = gp.predict(np.linspace(0.0, 900.0, 7), return_std=True)
+    mean, std = gp.predict(np.linspace(0.0, 900.0, 7), return_std=True, as_frame=False)
     learned = [*gp.noise_.values(), *gp.hyperparameters_.values(), gp.log_evidence_]
     return [*estimates, *learned, *mean.ravel(), *std.ravel()]
 

@@ -422,6 +422,8 @@ def test_a_record_with_a_gap_in_which_the_input_changed_is_split(gp: lk.LODEGP, 
     # The fit of a record with a gap is as good as that of its parts.
     fitted = lk.LODEGP(gp.system, inputs={"u": "hold"}, random_state=0).fit(times, data, split_gaps=True)
     assert fitted.records_ == ("1", "2")
+    lost = "40 measurements in gaps of inputs, or alone between two gaps, are left out"
+    assert (lost in fitted.fit_.notes) == (way == "empty cells")
     assert fitted.parameters_["tau"].interval[0] < 3.0 < fitted.parameters_["tau"].interval[1]
     with pytest.raises(lk.LodekitError, match="cannot be split at gaps"):
         fitted.fit(

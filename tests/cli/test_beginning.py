@@ -148,6 +148,9 @@ def test_a_file_without_a_time_column_needs_a_sampling_interval(log: Path) -> No
     assert fit_file(file, log.parent / "b.csv", random_state=0).gp.parameters_["tau"].value == pytest.approx(9, rel=0.1)
     assert run("init", "log.csv", "--dt", "2", cwd=log.parent).returncode == 2
     assert run("init", "x' = u", "--dt", "2", cwd=log.parent).returncode == 2
+    assert "expected --dt as a positive finite number" in run("init", "b.csv", "--dt", "-1", cwd=log.parent).stderr
+    # Files with times have their own.
+    assert fit_file(file, log, random_state=0).gp.parameters_["tau"].value == pytest.approx(4.5, rel=0.1)
     (log.parent / "d.toml").write_text((log.parent / "c.toml").read_text().replace("dt = 2.0", "dt = -2.0"))
     with pytest.raises(SystemFileError, match=r"expected dt as a positive number, got -2\.0"):
         read_system_file(log.parent / "d.toml")
@@ -168,6 +171,14 @@ def test_weather_is_proposed_as_a_known_input(tmp_path: Path) -> None:
     # The outlet of a heat exchanger, and weather alone.
     assert inputs("T_feed", "T_out") == {}
     assert inputs("wind", "solar") == {}
+
+
+def test_what_is_no_file_is_not_taken_for_an_equation(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for wrong in ("folder", "missing.csv"):
+        done = run("init", wrong, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"or a data file; {wrong} is neither" in done.stderr
 
 
 def test_a_terminal_is_asked(log: Path) -> None:

@@ -182,6 +182,11 @@ def call(function: Any, *values: Any, **arguments: Any) -> Any:
         (lambda: call(lk.LODEGP, LAG, noise_std=0.1), r"LODEGP\(\) has no argument 'noise_std'; pass it to fit\(\)"),
         (lambda: call(lk.LODEGP, LAG, depth=3), "expected one of system, latent, .*, disturbances"),
         (lambda: call(lk.LODEGP(LAG).fit, [0, 1], {"y": [0, 1]}, nois_std=1), r"fit\(\) .* did you mean 'noise_std'\?"),
+        (
+            lambda: call(lk.LODEGP(lk.System("x' = v")).fit([0, 1], {"x": [1, 2]}).simulate, [0.0], input={}),
+            r"simulate\(\) has no argument 'input'; did you mean 'inputs'\?",
+        ),
+        (lambda: call(lk.fit_file, LAG, "a.csv"), "expected the path of a system file, or a SystemFile, got System"),
         (lambda: lk.LODEGP(LAG).set_params(restart=1), r"unknown argument 'restart'; did you mean 'restarts'\?"),
         (lambda: call(lk.Parameter, positiv=True), r"Parameter\(\) .*; did you mean 'positive'\?"),
         (lambda: call(lk.System, "x' = a*x", parameter=["a"]), r"System\(\) .*; did you mean 'parameters'\?"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from lodekit.cli.app import (
     write_output,
 )
 from lodekit.errors import LodekitError
+from lodekit.support.arguments import check_positive
 
 if TYPE_CHECKING:
     from lodekit.data.preview import TablePreview
@@ -76,6 +78,10 @@ def init(
         equations, out = "", Path(equations.strip())
     if data is None and "=" not in equations and equations.strip() and os.path.isfile(equations.strip()):
         equations, data = "", Path(equations.strip())
+    if re.fullmatch(r"[\w./\\:~ -]+", equations.strip()):
+        raise LodekitError(f'expected equations, such as "tau*y\' + y = K*u", or a data file; {equations} is neither')
+    if dt is not None:
+        check_positive("--dt", dt)
     if not equations.strip() and data is None:
         raise LodekitError('expected equations, such as "tau*y\' + y = K*u", or a data file, --data log.csv')
     if not equations.strip() and (param or positive or channel or mapping):

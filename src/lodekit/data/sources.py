@@ -69,6 +69,7 @@ class ReadOptions:
     recalled: Where files before these had them; what is asked for goes before, and what is not there does no harm.
     header: Whether text files start with the names of their columns; found out by default.
     dt: The time between two rows of a table without a time; the first row is at zero.
+    default_dt: The same, for tables in which no column is the time; others have their times.
     records: The column that says which record a line belongs to: a name, or a number counted from one.
     split_gaps: Whether a record with gaps of rows, or of known inputs, becomes several.
     since: The date that is time zero; by default that of the first record of the first table.
@@ -88,6 +89,7 @@ class ReadOptions:
     recalled: Mapping[str, str] = field(default_factory=dict)
     header: bool | None = None
     dt: float | None = None
+    default_dt: float | None = None
     records: str | None = None
     split_gaps: bool = False
     inputs: Collection[str] = ()
@@ -475,8 +477,13 @@ def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSou
         tables["the DataFrame"] = DataFrameTable(own)
     for path in _expand_paths(items) if is_path else ():
         with prefix_errors(path):
-            tables[path] = open_table(path, options.header, single_column=options.dt is not None)
-    return tables if options.dt is None else _with_uniform_times(tables, options.dt, options.argument_syntax)
+            single = options.dt is not None or options.default_dt is not None
+            tables[path] = open_table(path, options.header, single_column=single)
+    has_times = "t" in (options.columns or {}) or any(
+        is_time_name(name) for own in tables.values() for name in own.names
+    )
+    dt = options.default_dt if options.dt is None and not has_times else options.dt
+    return tables if dt is None else _with_uniform_times(tables, dt, options.argument_syntax)
 
 
 def _to_dataframe(source: Any, channels: Sequence[str]) -> Any:
@@ -578,12 +585,21 @@ def load_data(
     ([0.0, 60.0], datetime.datetime(2026, 3, 1, 12, 0))
     """
     request = ReadOptions(channels, **how)
+    if not isinstance(request.split_gaps, bool):
+        raise DataError(f"expected split_gaps=True or False, got {request.split_gaps!r}")
     found = _load(source, Y, noise_std, request)
     if not request.split_gaps:
         return found
     parts = split_at_gaps(found.measurements.records, request.inputs)
-    notes = tuple(note for note in describe_records(parts) if note not in found.notes)
-    return replace(found, measurements=RecordSet.from_records(parts), notes=(*notes, *found.notes))
+    notes, whole = [note for note in describe_records(parts) if note not in found.notes], RecordSet.from_records(parts)
+    if (lost := _count_outputs(found.measurements, request.inputs) - _count_outputs(whole, request.inputs)) > 0:
+        notes.append(f"{lost} measurements in gaps of inputs, or alone between two gaps, are left out")
+    return replace(found, measurements=whole, notes=(*notes, *found.notes))
+
+
+def _count_outputs(measurements: Measurements, inputs: Collection[str]) -> int:
+    parts = measurements.records.values()
+    return sum(len(item.times) for part in parts for item in part.series if item.observable not in inputs)
 
 
 def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedData:

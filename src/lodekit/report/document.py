@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -83,12 +82,8 @@ def generate_python(gp: LODEGP, source: str = "") -> str:
     else:
         where = f", from {' '.join(source.splitlines())}" if source else ""
         noise = ", noise_std=noise_std" if any(not item.n_unknown_noise for item in kept.observable_statistics) else ""
-        columns = dict(gp.fit_.labels.columns)
-        if re.search(r"\.\w+$", source) and not (noise or gp.fit_.labels.units):
-            lines.append(f"gp = {model}.fit({_to_python_literal(source)}{f', columns={columns}' if columns else ''})")
-        else:
-            lines.append(f"# t: times; Y: a dict or table of {', '.join((*kept.names, *kept.inputs))}{where}")
-            lines.append(f"gp = {model}.fit(t, Y{noise})")
+        lines.append(f"# t: times; Y: a dict or table of {', '.join((*kept.names, *kept.inputs))}{where}")
+        lines.append(f"gp = {model}.fit(t, Y{noise})")
     return "\n".join([*lines, "print(gp.summary())"])
 
 

@@ -176,7 +176,9 @@ def reject_unknown_arguments(owner: type, function: Callable[..., Any], argument
     title = next(key for key, own in methods.items() if inspect.unwrap(own) is inspect.unwrap(function))
     title = owner.__name__ if title == "__init__" else title
     takers = [key for key, own in methods.items() if key[0] != "_" and name in inspect.signature(own).parameters]
-    hint = f"pass it to {takers[0]}()" if takers else describe_unknown(name, [key for key in known if key != "self"])
+    names = [key for key in known if key != "self"]
+    is_slip = abs(len(find_closest_name(name, names)) - len(name)) <= 2
+    hint = f"pass it to {takers[0]}()" if takers and not is_slip else describe_unknown(name, names)
     raise ArgumentError(f"{title}() has no argument {name!r}; {hint}") from None
 
 

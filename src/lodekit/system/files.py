@@ -46,7 +46,7 @@ class SystemFile:
     records: The column of a data file that contains the record of each row; empty if there is none.
     split_gaps: Whether records are split where times are far apart.
     dt: Sampling interval of data files without a time column.
-    name: The name of the file; empty if there is none.
+    name: The path of the file; empty if there is none.
     """
 
     system: System
@@ -124,7 +124,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         records=str(records).strip(),
         split_gaps=split_gaps,
         dt=_parse_positive(place, "dt", content.get("dt")),
-        name=place.name,
+        name=str(place),
     )
 
 

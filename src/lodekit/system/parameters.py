@@ -324,8 +324,9 @@ def parse_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) 
             raise ParameterError(f"parameter {key!r} is declared twice")
         if not isinstance(parameter, Parameter):
             remedy = "try lk.Parameter(), or with positive=True, start=..., fixed=..., bounds=..."
-            if isinstance(parameter, Real):
-                known, guess = f"lk.Parameter(fixed={parameter!r})", f"lk.Parameter(start={parameter!r})"
+            if isinstance(parameter, Real) and not isinstance(parameter, bool):
+                value = float(parameter)
+                known, guess = f"lk.Parameter(fixed={value!r})", f"lk.Parameter(start={value!r})"
                 remedy = f"try {known} if the value is known, or {guess} as a first guess"
             raise ParameterError(f"expected a Parameter for {key!r}, got {type(parameter).__name__}; {remedy}")
         found[key] = parameter

@@ -227,6 +227,12 @@ def fit_file(
     0.105
     """
     file = read_system_file(file) if isinstance(file, str | Path) else file
+    if not isinstance(file, SystemFile):
+        raise LodekitError(f"expected the path of a system file, or a SystemFile, got {type(file).__name__}")
+    if columns is not None and not isinstance(columns, Mapping):
+        raise LodekitError(f"expected columns as a dict of channels to columns, got {columns!r}")
+    if not isinstance(arguments.get("window", ()), tuple | list):
+        raise LodekitError(f"expected window as (first, last), got {arguments['window']!r}")
     gp, source = prepare_fit(file, data, columns=columns, in_shell=bool(command), **arguments)
     labels = gp.fit(source).labels_
     known = {**file.columns, **(columns or {})}
@@ -236,7 +242,8 @@ def fit_file(
     given = {**({"columns": dict(columns)} if columns else {}), **arguments}
     defaults = {"split_gaps": False, "window": (None, None), "engine": "auto", "restarts": 6}
     options = [f"{name}={value!r}" for name, value in given.items() if value != defaults.get(name)]
-    called = ", ".join([repr(file.name), repr(names if names[1:] else names[0]), *options])
+    paths = [str(path) for path in _list_paths(data)]
+    called = ", ".join([repr(file.name), repr(paths if paths[1:] else paths[0]), *options])
     code = f"import lodekit as lk\n\ngp = lk.fit_file({called}).gp\nprint(gp.summary())" if file.name else ""
     return FitRun(gp, ", ".join(names), command, source.notes, code)
 
@@ -279,7 +286,8 @@ def prepare_fit(
         in_shell=in_shell,
         never=tuple(gp.disturbances) if isinstance(gp.disturbances, Mapping) else (),
         header=header,
-        dt=file.dt if dt is None else dt,
+        dt=dt,
+        default_dt=file.dt,
         window=window,
         records=records or file.records or None,
         split_gaps=split_gaps or file.split_gaps,

@@ -337,6 +337,8 @@ def make_frame(columns: Mapping[str, Any], library: bool | str | None) -> Any:
     (2, 1)
     """
     narwhals, names = import_module("narwhals"), ("pandas", "polars", "pyarrow")
+    if isinstance(library, str) and library not in names:
+        raise DataError(f"expected as_frame=True or False, or one of {', '.join(names)}, got {library!r}")
     for name in (library,) if isinstance(library, str) else names:
         if find_spec(name) is not None:
             return narwhals.from_dict(dict(columns), backend=name).to_native()
