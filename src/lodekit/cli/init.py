@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -31,7 +32,6 @@ from lodekit.cli.app import (
     write_output,
 )
 from lodekit.errors import LodekitError
-from lodekit.support.arguments import check_positive
 
 if TYPE_CHECKING:
     from lodekit.data.preview import TablePreview
@@ -80,8 +80,8 @@ def init(
         equations, data = "", Path(equations.strip())
     if re.fullmatch(r"[\w./\\:~ -]+", equations.strip()):
         raise LodekitError(f'expected equations, such as "tau*y\' + y = K*u", or a data file; {equations} is neither')
-    if dt is not None:
-        check_positive("--dt", dt)
+    if dt is not None and not 0.0 < dt < math.inf:
+        raise LodekitError(f"expected --dt as a positive finite number, got {dt:g}")
     if not equations.strip() and data is None:
         raise LodekitError('expected equations, such as "tau*y\' + y = K*u", or a data file, --data log.csv')
     if not equations.strip() and (param or positive or channel or mapping):
