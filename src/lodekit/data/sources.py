@@ -72,6 +72,7 @@ class ReadOptions:
     default_dt: The same, for tables in which no column is the time; others have their times.
     records: The column that says which record a line belongs to: a name, or a number counted from one.
     split_gaps: Whether a record with gaps of rows, or of known inputs, becomes several.
+    inputs: The known inputs, for their gaps.
     since: The date that is time zero; by default that of the first record of the first table.
     units: The units of channels and of the time ``t`` in the model: columns with another unit in their names are
         converted, or refused.
@@ -348,7 +349,7 @@ def _read_in_memory(
                 observations = observations.add(table_data.times, name, values, std)
         notes.append(list(table_data.notes))
         orders.append(TimeOrder.from_times(table_data.times, plan))
-    notes[-1] += describe_empty_channels(observations)
+    notes[-1] += _describe_empty_channels(observations)
     if not len(observations):
         raise _no_values_error(plans, orders)
     return Measurements.from_observations(observations), orders, notes
@@ -670,11 +671,11 @@ def _load_values(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> L
     observations, own = load_arrays(request.channels, source, Y, noise_std, clock, infer)
     # A name without values is checked, too: it may be misspelt.
     request.check_names(observations.observables)
-    notes, units = describe_empty_channels(observations), {"t": own.unit} if own.unit else {}
+    notes, units = _describe_empty_channels(observations), {"t": own.unit} if own.unit else {}
     return LoadedData(Measurements.from_observations(observations), own.origin, tuple(notes), units)
 
 
-def describe_empty_channels(observations: Observations) -> list[str]:
+def _describe_empty_channels(observations: Observations) -> list[str]:
     """Return a note for each channel of which all values are missing."""
     measured = {item.observable for item in observations.series if len(item.times)}
     empty = [name for name in observations.observables if name not in measured]

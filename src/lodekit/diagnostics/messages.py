@@ -78,8 +78,8 @@ def input_gap_warnings(measurements: Measurements, time_unit: str = "") -> list[
             start, long_gap = float(signal.times[0]), ""
             if signal.missing and start > part.window[0]:
                 found.append(
-                    f"input {name} has no value before t = {_format_time(start, time_unit)}, but measurements have: "
-                    f"it is taken to have been {signal.values[0]:.6g} since the beginning; {_GAP_ADVICE}"
+                    f"input {name} has no value before t = {_format_time(start, time_unit)}, and measurements begin "
+                    f"earlier: it is taken to have been {signal.values[0]:.6g} since the beginning; {_GAP_ADVICE}"
                 )
             # Long gaps are known if all samples with a value are kept.
             if signal.missing and counts[name] == len(signal.times):

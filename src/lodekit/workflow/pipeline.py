@@ -6,6 +6,7 @@ Nothing is printed here; the command line and the studio show what these functio
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -240,7 +241,8 @@ def fit_file(
     gp.fit_ = replace(gp.fit_, labels=Labels(file.title, units, labels["origin"], places))
     names = [Path(path).name if os.path.exists(path) else str(path) for path in _list_paths(data)]
     given = {**({"columns": dict(columns)} if columns else {}), **arguments}
-    defaults = {"split_gaps": False, "window": (None, None), "engine": "auto", "restarts": 6}
+    defaults = {name: option.default for name, option in inspect.signature(type(gp)).parameters.items()}
+    defaults |= {"split_gaps": False, "window": (None, None)}
     options = [f"{name}={value!r}" for name, value in given.items() if value != defaults.get(name)]
     paths = [str(path) for path in _list_paths(data)]
     called = ", ".join([repr(file.name), repr(paths if paths[1:] else paths[0]), *options])

@@ -70,7 +70,8 @@ def _guess_roles(columns: Mapping[str, ColumnPreview]) -> list[ColumnRole]:
     roles = []
     for name, column in columns.items():
         kind, reason = ("hold", column.input_evidence) if column.input_evidence else ("", "looks like a sensor signal")
-        kind, reason = ("linear", "is weather, by its name") if others and name in weather else (kind, reason)
+        if others and name in weather:
+            kind, reason = "linear", "has a name that stands for weather data"
         roles.append(ColumnRole(name, column, kind, reason))
     return roles
 
