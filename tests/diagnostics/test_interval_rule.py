@@ -93,26 +93,26 @@ def test_an_interval_reaches_beyond_optima_next_to_the_estimate() -> None:
     assert reported(fit)["a"][1] > 0.416
 
 
-def test_an_interval_reaches_along_lines_that_the_data_do_not_show() -> None:
-    """Elsewhere along such a line of a and c, b has another estimate: its interval ended at 0.7435."""
-    fit, watched = searched("one sine, measured", 531)
+@pytest.mark.parametrize(
+    ("name", "seed", "side", "values"),
+    [
+        # Elsewhere along a line of a and c that the data do not show, b has another estimate; it ended at 0.7435.
+        ("one sine, measured", 531, 1, {"a": -0.556, "b": 0.7485, "c": 0.2533}),
+        # Next to such a line the valley is curved; it was taken from the curvature and ended at 0.4212.
+        ("one sine, measured", 534, 0, {"a": 1.22, "b": 0.4141, "c": 2.07}),
+        # It was interpolated between points far apart and ended at 0.349, where the log evidence has fallen by 1.4.
+        ("swapped lags", 535, 0, {"a": 5.21, "b": 0.32, "c": 1.04}),
+    ],
+)
+def test_the_interval_of_b_reaches_a_value_that_fits(name: str, seed: int, side: int, values: dict[str, float]) -> None:
+    fit, watched = searched(name, seed)
     point, place = fit.optimum.x.copy(), fit.layout.index_of("b")
-    for name, value in {"a": -0.556, "b": 0.7485, "c": 0.2533}.items():
-        number = fit.layout.index_of(name)
+    for parameter, value in values.items():
+        number = fit.layout.index_of(parameter)
         point[number] = fit.layout.transforms[number].inverse(value)
     assert watched.climb(point, np.delete(np.eye(len(point)), place, axis=1)) > fit.optimum.value - DROP
-    assert reported(fit)["b"][1] > 0.7485
-
-
-def test_the_end_of_an_interval_is_not_interpolated_between_points_that_are_far_apart() -> None:
-    """It was 0.349, where the log evidence has fallen by 1.4."""
-    fit, watched = searched("swapped lags", 535)
-    point, place = fit.optimum.x.copy(), fit.layout.index_of("b")
-    for name, value in {"a": 5.21, "b": 0.32, "c": 1.04}.items():
-        number = fit.layout.index_of(name)
-        point[number] = fit.layout.transforms[number].inverse(value)
-    assert watched.climb(point, np.delete(np.eye(len(point)), place, axis=1)) > fit.optimum.value - DROP
-    assert reported(fit)["b"][0] < 0.32
+    end = reported(fit)["b"][side]
+    assert end > values["b"] if side else end < values["b"]
 
 
 def test_lags_that_can_be_exchanged_have_the_same_interval() -> None:

@@ -280,8 +280,7 @@ def assess_identifiability(
     free = [n for n, name in named if name not in found and objective.parameters[name].prior is None]
     theta = layout.unpack(optimum.x).theta
     sizes = np.array([max(abs(float(theta[n])), layout.transforms[n].expected_magnitude) for n in free])
-    unexcited = find_unexcited_directions(records, free, sizes)
-    for way in unexcited:
+    for way in find_unexcited_directions(records, free, sizes):
         for number, share in zip(free, way, strict=True):
             if abs(share) > 0.1:
                 found[layout.names[number]] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "motion")
@@ -292,10 +291,6 @@ def assess_identifiability(
     profiled, paths = _assess_profiles(around, found, inflation_factors)
     found |= profiled
     paths += _profile_combinations(around, structure.unidentifiable, pivots)
-    if any(layout.names[number] not in found for number in free):
-        # Others may have other estimates elsewhere along a direction that the data do not show.
-        for position in {layout.index_of(layout.names[free[int(np.argmax(np.abs(way)))]]) for way in unexcited}:
-            paths += ((position, path) for path in profile_likelihood(*shape[:3], position)[2])
     with np.errstate(all="ignore"):
         paths += continue_profiles(objective, held, information, paths)
     found |= _assess_near_bounds(shape, found, paths)
@@ -478,8 +473,10 @@ def _assess_profiles(
     for name, curvature_error in errors.items():
         position, relative = layout.index_of(name), curvature_error
         # The curvature is not enough if standard errors are large or profiles are not parabolas; with few degrees of
-        # freedom no profile is one, which Student's t distribution accounts for.
+        # freedom no profile is one, which Student's t distribution accounts for. Next to directions that the data do
+        # not show, valleys are curved.
         is_parabola = bends[position] < _MAX_QUADRATIC_BEND or dof[position] < _MIN_BENT_DOF
+        is_parabola = is_parabola and not any(result.reason == "motion" for result in known.values())
         if name in known or (0.0 < relative < _MAX_QUADRATIC_STD and is_parabola):
             continue
         if not 0.0 < relative < 3.0:
