@@ -51,6 +51,20 @@ def traces(page: str, name: str, figure: int = 0) -> list[dict[str, Any]]:
     return [trace for trace in figures(page)[figure]["data"] if trace["name"] == name]
 
 
+def test_figures_of_data_with_dates_have_date_axes() -> None:
+    dates = np.datetime64("2024-03-30T00:00") + np.arange(60) * np.timedelta64(1, "h")
+    x = 0.1 * np.arange(60) + 0.01 * np.sin(9.0 * np.arange(60))
+    page = make_report(lk.LODEGP(lk.System("x' = v; v' = 0"), random_state=0).fit(dates, {"x": x}))
+    assert "from 2024-03-30 00:00 to 2024-04-01 11:00" in page
+    for figure in figures(page)[:2]:
+        assert figure["layout"]["xaxis"]["type"] == "date"
+        points = next(trace for trace in figure["data"] if trace["mode"] == "markers")
+        # Plotly counts milliseconds since 1970.
+        assert [np.datetime64(int(t), "ms") for t in (points["x"][0], points["x"][-1])] == [dates[0], dates[-1]]
+    grey = figures(page)[0]["layout"]["shapes"][-1]
+    assert np.datetime64(int(grey["x0"]), "ms") == dates[-1]
+
+
 def words(page: str) -> str:
     """Return the text that people read."""
     return " ".join(text for tag, text in Reader(page).texts if tag not in ("script", "style"))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import narwhals
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib.dates import num2date
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 
@@ -151,3 +155,50 @@ def test_a_library_that_is_not_known_is_refused() -> None:
     gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
     with pytest.raises(lk.LodekitError, match="one of pandas, polars, pyarrow, got 'panda'"):
         gp.predict([1.0], as_frame="panda")
+
+
+#: The clocks of this zone are set forward by an hour on 31 March.
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.fixture(scope="module")
+def in_berlin() -> lk.LODEGP:
+    """A line over the change to summer time, with dates that have a named time zone."""
+    pandas = pytest.importorskip("pandas")
+    dates = pandas.date_range("2024-03-30", periods=60, freq="h", tz="Europe/Berlin")
+    x = 0.1 * np.arange(60) + 0.01 * np.sin(9.0 * np.arange(60))
+    return lk.LODEGP(lk.System("x' = v; v' = 0"), random_state=0).fit(pandas.DataFrame({"x": x}, index=dates))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_time_zones_are_kept(in_berlin: lk.LODEGP, library: str, tmp_path: Path) -> None:
+    in_berlin.save(tmp_path / "line.lodekit")
+    for gp in (in_berlin, lk.LODEGP.load(tmp_path / "line.lodekit")):
+        # Noon of the next day is 35 hours after midnight, because one hour is left out.
+        noons: list[Any] = ["2024-03-31 12:00", "2024-03-31T10:00Z", datetime(2024, 3, 31, 12)]
+        for noon in (*noons, noons[2:]):
+            assert gp.predict(noon, "x", as_frame=False)[0] == pytest.approx(3.5, abs=0.02)
+        found = narwhals.from_native(gp.predict(["2024-03-30 12:00", "2024-03-31 12:00"], as_frame=library))
+        assert found.schema["t"].time_zone == "Europe/Berlin"
+        assert found["t"].to_list()[1] == datetime(2024, 3, 31, 12, tzinfo=BERLIN)
+
+
+def test_figures_of_data_with_dates_have_date_axes(in_berlin: lk.LODEGP) -> None:
+    for figure in (in_berlin.plot(), in_berlin.plot_residuals(), in_berlin.plot_residual()):
+        figure.draw_without_rendering()
+        axis = figure.axes[0]
+        first, last = num2date(axis.get_xlim(), tz=BERLIN)
+        assert datetime(2024, 3, 29, tzinfo=BERLIN) < first <= datetime(2024, 3, 30, tzinfo=BERLIN)
+        assert datetime(2024, 4, 1, 12, tzinfo=BERLIN) <= last < datetime(2024, 4, 2, tzinfo=BERLIN)
+        assert "31 Mar" in [label.get_text() for each in figure.axes for label in each.get_xticklabels()]
+    # Of the first panel alone: the other panels of residuals are not over time.
+    assert in_berlin.plot_residuals().axes[1].get_xlim()[1] < 100
+
+
+def test_residuals_of_several_records_are_labelled_on_two_lines() -> None:
+    t, x = np.arange(20.0), np.exp(-0.2 * np.arange(20.0)) + 0.01 * np.sin(9.0 * np.arange(20.0))
+    system = lk.System("temperature' = -a*temperature", parameters={"a": lk.Parameter(positive=True)})
+    figure = lk.LODEGP(system, random_state=0).fit([(t, x), (t, 2.0 * x)]).plot_residuals()
+    figure.draw_without_rendering()
+    extents = [axis.yaxis.label.get_window_extent() for axis in figure.axes[::3]]
+    assert extents[1].y1 < extents[0].y0

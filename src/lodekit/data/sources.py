@@ -55,7 +55,7 @@ from lodekit.data.tables.strings import prefix_errors
 from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, EquationError
 from lodekit.support.arguments import as_float_array
-from lodekit.support.labels import Labels
+from lodekit.support.labels import Labels, format_origin
 
 
 @dataclass(frozen=True)
@@ -565,8 +565,7 @@ class LoadedData:
     @property
     def labels(self) -> dict[str, Any]:
         """What a model calls things, as far as the data tell it: units, and the origin of time where it has dates."""
-        origin = "" if self.origin is None else self.origin.isoformat()
-        labels = Labels("", self.units, origin, self.requested_columns)
+        labels = Labels("", self.units, format_origin(self.origin), self.requested_columns)
         return labels.to_dict() if labels != Labels() else {}
 
 

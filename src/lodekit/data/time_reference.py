@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lodekit.data.tables.dates import Durations, is_date, parse_dates
 from lodekit.data.tables.reader import parse_time_array
 from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
 from lodekit.support.arguments import Array
+from lodekit.support.labels import parse_origin
 from lodekit.support.units import UnitConversion, find_unit_conversion
 
 
@@ -37,7 +39,7 @@ class TimeReference:
     @classmethod
     def from_labels(cls, origin: str, unit: str | None) -> TimeReference:
         """Return the clock of a fit."""
-        return cls(datetime.fromisoformat(origin) if origin else None, unit or "")
+        return cls(parse_origin(origin), unit or "")
 
     @property
     def conversion_from_seconds(self) -> UnitConversion:
@@ -64,8 +66,7 @@ class TimeReference:
         if times.first.tzinfo is not None and self.origin.tzinfo is None:
             raise DataError("expected dates without a time zone, like those of the fit, got dates with one")
         # Dates without a time zone are in that of the origin.
-        origin = self.origin if times.first.tzinfo is not None else self.origin.replace(tzinfo=None)
-        return self.conversion_from_seconds.convert(times.seconds_since(origin))
+        return self.conversion_from_seconds.convert(times.in_zone(self.origin.tzinfo).seconds_since(self.origin))
 
     def to_dates(self, times: Iterable[float]) -> list[datetime]:
         """Return the dates of times; empty where times are numbers.
@@ -77,14 +78,55 @@ class TimeReference:
         """
         if self.origin is None:
             return []
-        conversion = find_unit_conversion(self.unit or "s", "s")
-        if conversion is None:
+        if not self.has_dates:
             raise DataError(f"expected a unit of time for dates, got {self.unit!r}; label(units=) changes it")
-        seconds = conversion.factor / conversion.divisor
+        # Sums of dates in one zone would ignore changes of its clocks.
+        zone, seconds = self.origin.tzinfo, self._unit_seconds
+        start = self.origin if zone is None else self.origin.astimezone(UTC)
         try:
-            return [self.origin + timedelta(seconds=float(time) * seconds) for time in times]
+            dates = [start + timedelta(seconds=float(time) * seconds) for time in times]
+            return dates if zone is None else [date.astimezone(zone) for date in dates]
         except OverflowError:
             raise DataError("expected times whose dates lie between the years 1 and 9999, got others") from None
+
+    @property
+    def has_dates(self) -> bool:
+        """Whether times are dates, and the unit in which they are counted is one of time."""
+        return self.origin is not None and self._unit_seconds > 0.0
+
+    @property
+    def _unit_seconds(self) -> float:
+        found = find_unit_conversion(self.unit or "s", "s")
+        return 0.0 if found is None else found.factor / found.divisor
+
+    @property
+    def axis_zone(self) -> tzinfo | str | None:
+        """The time zone of dates, None for dates without one, and an empty text if times are numbers."""
+        return "" if self.origin is None or not self.has_dates else self.origin.tzinfo
+
+    def axis_times(self, times: ArrayLike) -> Array:
+        """Return times as matplotlib draws them: days since 1970, in UTC, for dates; unchanged numbers otherwise.
+
+        Shapes: times (n,).
+        """
+        numbers = np.asarray(times, dtype=float)
+        if self.origin is None or not self.has_dates:
+            return numbers
+        start = datetime(1970, 1, 1, tzinfo=self.origin.tzinfo and UTC)
+        return np.asarray((self.origin - start) / timedelta(days=1) + numbers * (self._unit_seconds / 86400.0))
+
+    def wall_clock_times(self, times: ArrayLike) -> list[float]:
+        """Return dates as Plotly draws them: milliseconds since 1970 by the clock of the origin; otherwise numbers.
+
+        The clock is not changed between summer and winter, because curves would jump.
+
+        Shapes: times (n,).
+        """
+        found = self.axis_times(times)
+        if self.origin is not None and self.has_dates:
+            ahead = self.origin.utcoffset() or timedelta()
+            found = np.round(found * 86.4e6) + ahead / timedelta(milliseconds=1)
+        return [float(time) for time in found]
 
     def parse_time(self, time: Any, what: str) -> float:
         """Return one time: a number, a date, or a text that is one of them."""
@@ -103,7 +145,10 @@ class TimeReference:
                 raise DataError(f"{what} is a date, but the times are numbers; expected a number")
             if time.tzinfo is not None and self.origin.tzinfo is None:
                 raise DataError(f"{what} is a date with a time zone, but the data have none; expected one without")
-            origin = self.origin if time.tzinfo is not None else self.origin.replace(tzinfo=None)
+            zone, origin = self.origin.tzinfo, self.origin
+            if zone is not None:
+                # Differences of dates in one zone would ignore changes of its clocks.
+                time, origin = (each.astimezone(UTC) for each in (time.replace(tzinfo=time.tzinfo or zone), origin))
             return float(self.conversion_from_seconds.convert(np.array((time - origin).total_seconds())))
         if isinstance(time, bool) or not isinstance(time, int | float | np.number) or not np.isfinite(time):
             raise DataError(f"expected a finite time for {what}, got {time!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import tzinfo
 from functools import partial
 from io import BytesIO
 from typing import Any
@@ -222,6 +223,42 @@ def label_bottom(axes: Sequence[Any], text: str) -> None:
         )
         if not below:
             axis.set_xlabel(text)
+
+
+def label_time(axes: Sequence[Any], unit: str = "", zone: tzinfo | str | None = "") -> None:
+    """Label the time axes; with a time zone, or None for dates without one, they show dates.
+
+    Parameters
+    ----------
+    axes : sequence of matplotlib.axes.Axes
+        All panels.
+    unit : str
+        Unit of time, for times that are numbers.
+    zone : tzinfo, None or ""
+        Time zone of the dates; empty if times are numbers.
+
+    Examples
+    --------
+    >>> figure, axes = make_panels(2)
+    >>> label_time(axes, "s")
+    >>> axes[1].get_xlabel()
+    't (s)'
+    """
+    if isinstance(zone, str):
+        label_bottom(axes, name_with_unit("t", unit))
+        return
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    for axis in axes:
+        inches = axis.get_position().width * axis.get_figure().get_figwidth()
+        locator = AutoDateLocator(tz=zone, minticks=2, maxticks=max(5, round(1.3 * inches)))
+        axis.xaxis.set_major_locator(locator)
+        formatter = ConciseDateFormatter(locator, tz=zone)
+        formatter.formats[2] = formatter.zero_formats[2] = formatter.zero_formats[3] = "%d %b"
+        offsets = ("", "%Y", "%Y", "%d %b %Y", "%d %b %Y", "%d %b %Y %H:%M")
+        formatter.offset_formats = offsets if zone is None else [f"{text} %Z" for text in offsets]
+        axis.xaxis.set_major_formatter(formatter)
+        axis.xaxis.get_offset_text().set_size(SMALL_FONT_SIZE)
 
 
 def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:

@@ -192,6 +192,8 @@ def _lead_sentence(context: ReportContext) -> str:
     source = f" from {context.source}" if context.source else ""
     start, stop = kept.window
     window = f"t from {start:.{context.n_time_digits}g} to {stop:.{context.n_time_digits}g}{context.unit_suffix('t')}"
+    if context.fit.clock.has_dates:
+        window = "from {:%Y-%m-%d %H:%M} to {:%Y-%m-%d %H:%M}".format(*context.fit.clock.to_dates((start, stop)))
     if len(context.gp.records_) > 1:
         longest = f"{stop - start:.{context.n_time_digits}g}{context.unit_suffix('t')}"
         window = f"{format_count(len(context.gp.records_), 'record')}, the longest {longest} long"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lodekit.data.observations import TimeSeries
+from lodekit.data.time_reference import TimeReference
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
 from lodekit.results.fit import Fit
@@ -96,11 +97,15 @@ class ReportContext:
     @property
     def hover_time_template(self) -> str:
         """The time of a point, in the words of Plotly's hover template."""
+        if self.fit.clock.has_dates:
+            return "<br>%{x}<extra></extra>"
         return f"<br>t = %{{x:.{self.n_time_digits}~g}}{escape_plotly(self.unit_suffix('t'))}<extra></extra>"
 
     @property
     def time_label(self) -> str:
         """The label of the time axis."""
+        if not isinstance(zone := self.fit.clock.axis_zone, str):
+            return "" if zone is None else escape_plotly(f"time ({self.fit.clock.origin:%Z})")
         unit = self.unit_suffix("t")
         return escape_plotly(f"t in{unit}" if unit else "t")
 
@@ -217,10 +222,16 @@ def stack_panels(
     span: tuple[float, float],
     shaded: Sequence[tuple[float, float]] | Mapping[tuple[float, float], str] = (),
     log_scale: bool = False,
+    clock: TimeReference | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return traces and layout of panels above each other with one time axis; `shaded` intervals may have colours."""
+    """Return traces and layout of panels above each other with one time axis; `shaded` intervals may have colours.
+
+    With a clock that has dates, the time axis shows dates.
+    """
     named = dict.fromkeys(str(trace["name"]) for panel in panels for trace in panel.traces)
-    above, below = 66 if len(named) > 1 else 36, 48
+    has_dates, place_times = (True, clock.wall_clock_times) if clock and clock.has_dates else (False, list)
+    # Labels of dates have two lines.
+    above, below = 66 if len(named) > 1 else 36, 68 if has_dates else 48
     gap = 38  # pixels between panels
     area = len(panels) * (height + gap) - gap
     layout: dict[str, Any] = {
@@ -234,8 +245,9 @@ def stack_panels(
         "legend": {"orientation": "h", "x": 0, "y": 1 + 30 / area, "xanchor": "left", "yanchor": "bottom"},
         "xaxis": {
             **PLOTLY_AXIS_STYLE,
-            "title": {"text": time_label, "font": {"size": 13}},
-            "range": list(span),
+            "title": {"text": time_label, "font": {"size": 13}, "standoff": 14},
+            "range": place_times(span),
+            **({"type": "date"} if has_dates else {}),
             "exponentformat": "none",
             "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
         },
@@ -254,7 +266,7 @@ def stack_panels(
         title = {"text": panel.title, "x": 0, "y": 1, "xref": "paper", "yref": f"{axis} domain", "showarrow": False}
         layout["annotations"].append({**title, "xanchor": "left", "yanchor": "bottom", "align": "left"})
         rectangle = {**SHADED_RECTANGLE, "yref": f"{axis} domain", "layer": "below"}
-        spans = colors.items()
+        spans = [(place_times(ends), color) for ends, color in colors.items()]
         layout["shapes"] += [{**rectangle, "fillcolor": color, "x0": low, "x1": high} for (low, high), color in spans]
         layout["shapes"] += [
             {**REFERENCE_LINE, "y0": value, "y1": value, "yref": axis, "layer": "below"}
@@ -264,7 +276,7 @@ def stack_panels(
             # The first trace of a name represents all of them in the legend.
             is_first = all(trace["name"] != other["name"] for other in traces)
             place = {"type": "scatter", "xaxis": "x", "yaxis": axis, "legendgroup": str(trace["name"])}
-            traces.append({**trace, **place, "showlegend": is_first})
+            traces.append({**trace, **place, "x": place_times(trace["x"]), "showlegend": is_first})
     return traces, layout
 
 

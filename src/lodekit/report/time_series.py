@@ -29,7 +29,7 @@ from lodekit.report.panels import (
 from lodekit.results.fit import Fit
 from lodekit.support.arguments import Array
 from lodekit.support.html import HtmlPage, escape_plotly
-from lodekit.support.text import as_sentence, format_percent
+from lodekit.support.text import as_sentence, format_percent, format_quantity
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 
@@ -42,7 +42,8 @@ def channels_figure(context: ReportContext) -> tuple[list[dict[str, Any]], dict[
     ]
     start, stop = context.fit.measurements.window
     shaded = [pair for pair in ((context.span[0], start), (stop, context.span[1])) if pair[0] < pair[1]]
-    return stack_panels(panels, height=190, time_label=context.time_label, span=context.span, shaded=shaded)
+    options: dict[str, Any] = {"time_label": context.time_label, "span": context.span, "shaded": shaded}
+    return stack_panels(panels, height=190, clock=context.fit.clock, **options)
 
 
 def channels_caption(context: ReportContext) -> str:
@@ -213,7 +214,8 @@ def _add_scatter(page: HtmlPage, context: ReportContext, residuals: Residuals) -
     margin = 0.02 * (stop - start) or 0.5
     span = (start - margin, stop + margin)
     panels = _residual_panels(context, residuals)
-    page.add_plot(*stack_panels(panels, height=90, time_label=context.time_label, span=span), caption)
+    options: dict[str, Any] = {"time_label": context.time_label, "span": span, "clock": context.fit.clock}
+    page.add_plot(*stack_panels(panels, height=90, **options), caption)
 
 
 def _innovations_caption(checks: Sequence[ResidualCheck]) -> str:
@@ -228,12 +230,12 @@ def _innovations_caption(checks: Sequence[ResidualCheck]) -> str:
 
 def _add_correlations(page: HtmlPage, context: ReportContext, checks: Sequence[ResidualCheck]) -> None:
     """Add a plot of the autocorrelations of residuals, one panel for each observable."""
-    panels, steps = [], set()
+    panels, steps, unit = [], set(), context.unit_suffix("t").strip()
     for check in checks:
         if check.whiteness is None:
             continue
         lags, band = np.asarray(check.whiteness.lags), NORMAL_QUANTILE_95 / np.sqrt(check.looked)
-        steps.add(f"{check.whiteness.step:.3g}")
+        steps.add(format_quantity(check.whiteness.step, unit, 3))
         x = [lag if k < 2 else None for lag in range(1, len(lags) + 1) for k in range(3)]
         stems = [height for value in round_values(lags, 4) for height in (0.0, value, None)]
         hover = f"{escape_plotly(check.name)}: %{{y:.2f}} at lag %{{x:d}}<extra></extra>"
@@ -243,8 +245,7 @@ def _add_correlations(page: HtmlPage, context: ReportContext, checks: Sequence[R
         title = f"<b>{escape_plotly(check.name)}</b>, autocorrelation of residuals"
         panels.append(PlotlyPanel(title, [trace], (low, high), (-band, 0.0, band), ticks))
     if panels:
-        unit = context.unit_suffix("t")
-        label = f"lag in steps of {steps.pop()}{unit}" if len(steps) == 1 else "lag in steps"
+        label = f"lag in steps of {steps.pop()}" if len(steps) == 1 else "lag in steps"
         caption = "For independent noise, 95 % of the autocorrelations are between the outer lines."
         span = (0.5, max(len(check.whiteness.lags) for check in checks if check.whiteness is not None) + 0.5)
         page.add_plot(*stack_panels(panels, height=90, time_label=escape_plotly(label), span=span), caption)

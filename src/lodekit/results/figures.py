@@ -29,6 +29,7 @@ from lodekit.results.state_space import (
 from lodekit.results.summary import describe_solution_sense
 from lodekit.support.arguments import Array, IndexArray, as_float_array, as_times, check_count, check_parameters
 from lodekit.support.interval_means import observable_unit
+from lodekit.support.text import format_quantity
 
 _N_TIMES = 400
 
@@ -216,7 +217,7 @@ def plot(
             unit = observable_unit(known, name)
             _draw_observable(part, panel, name, unit, curve, truths[j], functions, framed=t is None)
     panels = [panel for own in grid for panel in own]
-    plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
+    plotting.label_time(panels, known.get("t", ""), fit.clock.axis_zone)
     plotting.add_legend(figure, panels, outside=new)
     if new:
         figure.align_ylabels(panels)
@@ -246,15 +247,16 @@ def _draw_observable(
         corners = signal.times[(signal.times > times.min()) & (signal.times < times.max())]
         times = np.unique(np.concatenate([times, corners, np.nextafter(corners, -np.inf)]))
         mean, std = signal.at(times), np.zeros(len(times))
+    clock = fit.clock
     plotting.draw_channel(
         panel,
-        times,
+        clock.axis_times(times),
         mean,
         std if signal is None else None,
-        data=None if series is None else (series.times, series.values),
+        data=None if series is None else (clock.axis_times(series.times), series.values),
         truth=truth,
         samples=samples,
-        window=(first, last),
+        window=tuple(clock.axis_times([first, last])),
         label=name,
         unit=unit,
         note="" if series else "(not measured)" if signal is None else "(known)",
@@ -312,14 +314,14 @@ def plot_residual(
             where = f"{part.record_names[0]}, " if len(parts) > 1 else ""
             plotting.draw_residual(
                 panel,
-                measured.times,
+                fit.clock.axis_times(measured.times),
                 measured.residuals[:, j],
                 visible=float(measured.max_errors[j]),
-                window=part.measurements.window,
+                window=tuple(fit.clock.axis_times(part.measurements.window)),
                 label=f"{where}{names[j]}:  {equations[j].text}",
             )
     panels = [panel for column in grid for panel in column]
-    plotting.label_bottom(panels, plotting.name_with_unit("t", known.get("t", "")))
+    plotting.label_time(panels, known.get("t", ""), fit.clock.axis_zone)
     plotting.add_legend(figure, panels, outside=new)
     return figure
 
@@ -438,7 +440,6 @@ def plot_residuals(
     if fit.measurements.has_only_statistics:
         raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
     known = parse_units(fit, units)
-    time = plotting.name_with_unit("t", known.get("t", ""))
     # A panel is a third of the figure wide, so long labels stand alone.
     rate = (
         plotting.name_with_unit("frequency", f"cycles per {known['t']}")
@@ -458,14 +459,17 @@ def plot_residuals(
         check = next((each for each in part.diagnosis.checks if each.name == item.observable), None)
         last = number == len(rows) - 1
         word = "innovation" if found.are_innovations else "residual"
-        plotting.draw_scatter(own[0], found.times, found.values, label=plotting.name_with_unit(f"{word} of {title}"))
-        own[0].set_xlabel(time if last else "")
+        times, label = fit.clock.axis_times(found.times), plotting.name_with_unit(f"{word} of {title}")
+        label = label.replace(" of record", "\nof record")
+        plotting.draw_scatter(own[0], times, found.values, label=label)
+        plotting.label_time(own[:1], known.get("t", ""), fit.clock.axis_zone)
+        own[0].set_xlabel(own[0].get_xlabel() if last else "")
         if check is None or check.whiteness is None:
             for panel in own[1:]:
                 plotting.draw_note(panel, "too few to tell")
             continue
         step = check.whiteness.step
-        steps = plotting.name_with_unit("lag", f"steps of {step:.3g}{' ' + known['t'] if 't' in known else ''}")
+        steps = plotting.name_with_unit("lag", f"steps of {format_quantity(step, known.get('t', ''), 3)}")
         plotting.draw_correlations(own[1], check.whiteness.lags, len(found.values), label=steps if last else "")
         own[1].set_title("correlation", fontsize=9.0)
         frequencies, share = cumulative_periodogram(found.values)

@@ -283,14 +283,15 @@ class Validation:
             item.record: [each.times for each in self.channels if each.record == item.record] for item in self.channels
         }
         windows = {name: (min(map(np.min, own)), max(map(np.max, own))) for name, own in times_of.items()}
-        # A record of another day is far from the origin of the fit: it is drawn from its own beginning, with its date.
-        is_shifted = len(windows) > 1 or (new and bool(self.origin))
-        begins = {name: float(window[0]) * is_shifted for name, window in windows.items()}
-        since = " since the start of the record"
-        if len(windows) == 1:
-            since = self._date(begins[""]) if is_shifted else ""
+        clock = TimeReference.from_labels(self.origin, self.units.get("t"))
+        # Panels share their time axis: several records are drawn from their own beginnings.
+        begins = {name: float(window[0]) * (len(windows) > 1) for name, window in windows.items()}
+
+        def axis_times(times: Array, record: str) -> Array:
+            return clock.axis_times(times) if len(windows) == 1 else times - begins[record]
+
         for item, panel in zip(self.channels, panels, strict=False):
-            data = (item.times - begins[item.record], item.values)
+            data = (axis_times(item.times, item.record), item.values)
             unit, note = self.units.get(item.name, ""), f"fit {item.fit_percent:.1f} %"
             label = item.title.replace(" of record", "\nof record")
             plotting.draw_channel(panel, data[0], item.mean, item.std, data=data, label=label, unit=unit, note=note)
@@ -301,22 +302,17 @@ class Validation:
             times = np.concatenate([[first], own, [last]])
             known = f"of record {record}" if record else "(known)"
             label = f"{plotting.name_with_unit(channel, self.units.get(channel, ''))}\n{known}"
-            plotting.draw_input(
-                panel, times - begins[record], signal.at(times), is_held=signal.kind == "hold", label=label
-            )
-        plotting.label_bottom(panels, plotting.name_with_unit("t", self.units.get("t", "")) + since)
+            is_held = signal.kind == "hold"
+            plotting.draw_input(panel, axis_times(times, record), signal.at(times), is_held=is_held, label=label)
+        if len(windows) == 1:
+            plotting.label_time(panels, self.units.get("t", ""), clock.axis_zone)
+        else:
+            unit = self.units.get("t", "")
+            plotting.label_bottom(panels, plotting.name_with_unit("t", unit) + " since the start of the record")
         plotting.add_legend(figure, panels, outside=new)
         if new:
             figure.align_ylabels(panels)
         return figure
-
-    def _date(self, time: float) -> str:
-        """Return the date of a time as text; empty without a unit of time, or beyond the range of dates."""
-        try:
-            (date,) = TimeReference.from_labels(self.origin, self.units.get("t")).to_dates([time])
-        except DataError:
-            return ""
-        return f" since {date.isoformat(' ', 'seconds')}"
 
 
 _FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]

@@ -4,10 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from lodekit.errors import LodekitError
+
+
+def find_time_zone(name: str, default: tzinfo) -> tzinfo:
+    """Return a time zone by its name; the default if this machine does not know it."""
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return default
+
+
+def format_origin(origin: datetime | None) -> str:
+    """Return a date as text, with the name of its time zone as in RFC 9557; empty without a date.
+
+    Examples
+    --------
+    >>> format_origin(datetime(2026, 3, 1, 12, tzinfo=ZoneInfo("Europe/Berlin")))
+    '2026-03-01T12:00:00+01:00[Europe/Berlin]'
+    """
+    if origin is None:
+        return ""
+    return f"{origin.isoformat()}[{origin.tzinfo.key}]" if isinstance(origin.tzinfo, ZoneInfo) else origin.isoformat()
+
+
+def parse_origin(text: str) -> datetime | None:
+    """Return the date of a text as `format_origin` writes it; None if it is empty."""
+    if not text:
+        return None
+    date, _, name = text.removesuffix("]").partition("[")
+    found = datetime.fromisoformat(date)
+    if not name:
+        return found
+    zone = find_time_zone(name, found.tzinfo or UTC)
+    return found.replace(tzinfo=zone) if found.tzinfo is None else found.astimezone(zone)
 
 
 @dataclass(frozen=True)
@@ -16,7 +50,7 @@ class Labels:
 
     title: Title of reports; may be empty.
     units: Units of channels, parameters and the time ``t``, by name.
-    origin: The date of time zero, if times are counted from a date; otherwise empty.
+    origin: The date of time zero, as `format_origin` writes it, if times are dates; otherwise empty.
     columns: Columns of channels and of the time ``t`` in data files, by name or number, if their names differ.
     """
 
@@ -34,8 +68,7 @@ class Labels:
         tables = [text for table in (found.units, found.columns) for pair in table.items() for text in pair]
         if not all(isinstance(text, str) for text in (found.title, found.origin, *tables)):
             raise TypeError("labels are texts")
-        if found.origin:
-            datetime.fromisoformat(found.origin)
+        parse_origin(found.origin)
         return found
 
     def updated(self, title: str, units: Mapping[str, str] | None, origin: str | None) -> Labels:

@@ -69,9 +69,9 @@ def format_complex(value: complex) -> str:
     return f"{value.real:.4g} {'-' if value.imag < 0 else '+'} {abs(value.imag):.4g}i"
 
 
-def format_quantity(value: float, unit: str) -> str:
-    """Return a number with its unit, rounded to two digits, without an exponent where that is short."""
-    return f"{float(f'{value:.2g}'):g} {unit}".rstrip()
+def format_quantity(value: float, unit: str, digits: int = 2) -> str:
+    """Return a rounded number with its unit, without an exponent if that is short."""
+    return f"{float(f'{value:.{digits}g}'):g} {unit}".rstrip()
 
 
 def format_count(number: int, noun: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +50,17 @@ class Timestamps:
     seconds: Integers
     nanoseconds: Integers
     first: datetime
+
+    def in_zone(self, zone: tzinfo | None) -> Timestamps:
+        """Return dates without a time zone as those of a zone; others as they are."""
+        if zone is None or self.first.tzinfo is not None:
+            return self
+        # Offsets change at whole quarters of an hour.
+        quarters, places = np.unique(self.seconds // 900, return_inverse=True)
+        moments = (datetime(1970, 1, 1, tzinfo=zone) + timedelta(seconds=900 * part) for part in quarters.tolist())
+        ahead = [int((moment.utcoffset() or timedelta()).total_seconds()) for moment in moments]
+        offsets = np.array(ahead, dtype=np.int64)[places]
+        return Timestamps(self.seconds - offsets, self.nanoseconds, self.first.replace(tzinfo=zone))
 
     def seconds_since(self, origin: datetime) -> Array:
         """Return seconds since a date.

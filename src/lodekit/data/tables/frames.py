@@ -20,6 +20,7 @@ from lodekit.data.tables.dates import Durations, Timestamps, is_date
 from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
 from lodekit.support.arguments import Array, Mask
+from lodekit.support.labels import find_time_zone
 
 ColumnValues = Array | StringColumn | Timestamps | Durations
 #: Units of dates and lengths of time, and how many are in a second.
@@ -323,9 +324,10 @@ def read_series(column: Any, reader: ColumnReader) -> ColumnValues:
         kind = column.dtype
     unit = kind.time_unit if kind.time_unit in TICKS_PER_SECOND else "ms"
     first = column.head(1).to_list()[0]
+    zone = first.tzinfo and find_time_zone(kind.time_zone, first.tzinfo)
     fields = (first.year, first.month, first.day, first.hour, first.minute, first.second, first.microsecond)
     ticks = np.asarray(column.dt.timestamp(unit).to_numpy(), dtype=np.int64)
-    return timestamps_from_ticks(ticks, unit, datetime(*fields, tzinfo=first.tzinfo))
+    return timestamps_from_ticks(ticks, unit, datetime(*fields, tzinfo=zone))
 
 
 def make_frame(columns: Mapping[str, Any], library: bool | str | None) -> Any:

@@ -12,13 +12,12 @@ import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from importlib import import_module
 from io import BytesIO
 from tempfile import TemporaryDirectory
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from lodekit.data.tables.dates import Durations
 from lodekit.data.tables.frames import TICKS_PER_SECOND, ColumnReader, ColumnValues, TableBlock, timestamps_from_ticks
 from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
+from lodekit.support.labels import find_time_zone
 
 
 def read_arrow_metadata(packed: bytes) -> dict[str, tuple[str, str]]:
@@ -161,14 +161,7 @@ def _read_column(column: ParquetColumn, cells: Any, reader: ColumnReader) -> Col
     unit, is_zoned = _DATE_TYPES[kind]
     microseconds = int(ticks[0]) * 10**6 // TICKS_PER_SECOND[unit]
     first = datetime(1970, 1, 1, tzinfo=UTC if is_zoned else None) + timedelta(microseconds=microseconds)
-    return timestamps_from_ticks(ticks, unit, first.astimezone(_find_zone(detail)) if is_zoned else first)
-
-
-def _find_zone(name: str) -> tzinfo:
-    try:
-        return ZoneInfo(name) if name else UTC
-    except (KeyError, ValueError, OSError):  # a zone that this machine does not know
-        return UTC
+    return timestamps_from_ticks(ticks, unit, first.astimezone(find_time_zone(detail, UTC)) if is_zoned else first)
 
 
 def _read_cells(
