@@ -41,6 +41,8 @@ def searched(name: str, seed: int) -> tuple[Fit, Watched]:
         ("exchange", 106, "a"),
         # A time constant may be infinite, and then as well negative.
         ("slow", 108, "b"),
+        # A parameter relative to one that tends to infinity: its interval ended at the limit of the search.
+        ("slow", 540, "b"),
     ],
 )
 def test_no_interval_excludes_what_a_global_search_finds(name: str, seed: int, parameter: str) -> None:

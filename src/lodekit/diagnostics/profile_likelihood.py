@@ -518,6 +518,7 @@ def profile_from_bounds(
     with np.errstate(all="ignore"):
         surfaces = [(k, ObjectiveSurface(objective, optimum, information, [k], "relearned")) for k in stuck]
         paths = [(conditional_errors(None), _path_from_bound(surface, k)) for k, surface in surfaces]
+        paths += [(conditional_errors(None), _path_beyond_limit(surface, k)) for k, surface in surfaces]
     # Profiles replace the curvature.
     is_curvature = ~np.isin(inner, [k for k, _ in extra_paths])
     wald = is_curvature * conditional_errors(None)
@@ -564,6 +565,21 @@ def _points_above_drop(path: ProfilePath, drop: float) -> Iterator[tuple[Array, 
             share = (np.sqrt(drop) - inside) / (outside - inside) if np.isfinite(outside) else 0.0
             yield before[0] + share * (x - before[0]), -drop
             return
+
+
+def _path_beyond_limit(surface: ObjectiveSurface, position: int) -> ProfilePath:
+    """Return the optimum, and a point with a parameter that tends to zero or infinity beyond the limit of the search.
+
+    Parameters that are determined relative to this one follow it there.
+    """
+    transform = surface.objective.layout.transforms[surface.objective.layout.free_parameters[position]]
+    value = transform.forward(float(surface.optimum_point[position]))
+    path: ProfilePath = [(surface.optimum_point, 0.0)]
+    if transform.low == 0.0 and math.isinf(transform.high):
+        sign = 1.0 if value > transform.expected_magnitude else -1.0
+        point = surface.reoptimize(surface.optimum_point + sign * _STEP_SIZE * surface.directions[:, 0])
+        path.append((point, min(surface.relative_value(point), 0.0)))
+    return path
 
 
 def _path_from_bound(surface: ObjectiveSurface, position: int) -> ProfilePath:
