@@ -325,7 +325,7 @@ def torture(name: str) -> str:
     if not means_agree(mean, exact.reshape(mean.shape), spread, std):
         apart = float(np.max(np.abs(mean - exact.reshape(mean.shape)) / spread))
         return f"WRONG mean, by {apart:.2g} of the spread"
-    return "right" if gp.converged_ else "right (the search says that it did not converge)"
+    return "right" if gp.converged_ else "right (the search did not converge)"
 
 
 def _count(title: str, check: Callable[[int], Iterator[str]], number: int) -> Counter[str]:

@@ -109,7 +109,7 @@ def _gather_torture(found: list[Any]) -> Figures:
 
 
 def _table_of_cases(figures: Figures) -> list[str]:
-    return _rows("case | what becomes of it", [(name, what.split(";")[0]) for name, what in figures["cases"].items()])
+    return _rows("case | result", [(name, what.split(";")[0]) for name, what in figures["cases"].items()])
 
 
 def _try_units(task: tuple[str, float, int]) -> list[Any]:
@@ -286,7 +286,7 @@ PARTS: dict[str, Part] = {
         _table_of_counts,
     ),
     "torture": Part(
-        "cases made to break arithmetic",
+        "numerically difficult cases",
         # The longest come last in the list.
         lambda options: list(reversed(options.cases or list(CASES))),
         _try_torture,

@@ -5,7 +5,7 @@ moves both. For small angles the equations are linear. The data are 25 noisy mea
 acceleration u of the rod is never measured, but follows from the equations.
 
 What to look for: u is estimated, with a band. So is every other linear expression in the channels and their
-derivatives, also beyond the data: this fit uses a prior on the channels, which returns smoothly to rest where there
+derivatives, also beyond the data: this fit uses a prior on the channels, which returns smoothly to rest if there
 are no measurements.
 """
 
@@ -21,12 +21,12 @@ t = np.linspace(1, 6, 25)
 angles = example.solution_at(t)[:, :2] + 0.012 * np.random.default_rng(0).standard_normal((25, 2))
 gp = lk.LODEGP(example.system, prior="channels", random_state=0).fit(t, {"f1": angles[:, 0], "f2": angles[:, 1]})
 
-# the truth is known here: how far off are the curves?
+# the truth is known here, so the error of the curves can be computed
 inside = np.linspace(1.25, 5.75, 200)
 error = gp.predict(inside) - example.solution_at(inside)
 for name, off in zip(example.system.channels, np.sqrt(np.mean(error**2, axis=0)), strict=True):
-    print(f"{name}: off by {off:.4f} in the mean square")
-print("equations hold to 1e-6 of their terms:", gp.certificate().residual < 1e-6)
+    print(f"{name}: RMS error {off:.4f}")
+print(f"residual of the equations, relative to the terms: {gp.certificate().residual:.6f}")
 
 figure = gp.plot(np.linspace(1, 7, 300), truth=example.solution_at, units={"t": "s", "f1": "rad", "f2": "rad"})
 figure.savefig("bipendulum.png")

@@ -25,7 +25,7 @@ length = gp.parameters_["l"]
 print(f"l = {length.value:.2f} m, 95 % from {length.interval[0]:.2f} to {length.interval[1]:.2f} (truth: 0.5 m)")
 force, std = gp.predict(t, "F", return_std=True)
 off = np.sqrt(np.mean((force - exact[:, 2]) ** 2))
-print(f"F: off by {off:.4f} N of {np.abs(exact[:, 2]).max():.2f} N, says {np.sqrt(np.mean(std**2)):.4f}")
+print(f"F: RMS error {off:.4f} N of {np.abs(exact[:, 2]).max():.2f} N, predicted {np.sqrt(np.mean(std**2)):.4f} N")
 
 figure = gp.plot(np.linspace(0, 12, 300), truth=example.solution_at, units={"t": "s", "x": "m", "phi": "rad", "F": "N"})
 figure.savefig("cart_pendulum.png")

@@ -28,7 +28,7 @@ def amounts(times: np.ndarray) -> np.ndarray:
 t = np.array([0.5, 1, 2, 3, 3.5, 4, 5, 6, 8, 12, 18, 24])
 blood = amounts(t)[:, 0] * (1 + 0.03 * np.random.default_rng(2).standard_normal(12))
 data = lk.Observations().add(t, "blood", blood).add([0.0, 3.0, 24.0], "dose", [10.0, 0.0, 0.0])
-data = data.add([0.0], "blood", [0.0], std=0.0).add([0.0], "tissue", [0.0], std=0.0)  # exactly nothing at first
+data = data.add([0.0], "blood", [0.0], std=0.0).add([0.0], "tissue", [0.0], std=0.0)  # exactly zero at first
 
 gp = lk.LODEGP(example.system, inputs={"dose": "hold"}, random_state=0).fit(data)
 for name, found in gp.parameters_.items():

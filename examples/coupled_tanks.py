@@ -29,9 +29,9 @@ h2[35:55] = np.nan
 gp = lk.LODEGP(example.system, inputs={"q": "hold"}, random_state=0).fit(t, {"h1": h1, "h2": h2, "q": q})
 for name, found in gp.parameters_.items():
     print(f"{name} = {found.value:.3f} +- {found.std_error:.3f} (truth: {float(example.values[name]):g})")
-print(f"residuals are independent: {gp.diagnose().is_independent}")
+print(gp.diagnose().sentences[0])
 high = gp.simulate([0.0, 60.0], {"q": 3.0}, observable="h2", return_std=True)
-print(f"with q = 3 for a minute, h2 gets to {high[0][1]:.2f} +- {high[1][1]:.2f} (truth: 10)")
+print(f"with q = 3 for a minute, h2 reaches {high[0][1]:.2f} +- {high[1][1]:.2f} (truth: 10)")
 
 figure = gp.plot(units={"t": "s", "h1": "dm", "h2": "dm", "q": "l/s"})
 figure.savefig("coupled_tanks.png")

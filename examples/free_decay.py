@@ -27,7 +27,7 @@ print(f"period {2 * np.pi / np.sqrt(k - c**2 / 4):.3f} s, damping ratio {c / (2 
 later = np.linspace(0, 16, 400)
 mean, std = gp.predict(later, "x", return_std=True)
 inside = np.mean(np.abs(mean - example.solution_at(later)[:, 0]) < 1.96 * std)
-print(f"the band holds the truth over {100 * inside:.0f} % of the time")
+print(f"the band contains the truth for {100 * inside:.0f} % of the time")
 
 figure = gp.plot(later, truth=example.solution_at, units={"t": "s", "x": "mm"})
 figure.savefig("free_decay.png")

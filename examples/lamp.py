@@ -33,12 +33,12 @@ gp = lk.LODEGP(lamp, inputs={"u": "hold"}, random_state=0).fit(t, {"u": u, "y": 
 for name, found in gp.parameters_.items():
     print(f"{name} = {found.value:.4g}, 95 % from {found.interval[0]:.3g} to {found.interval[1]:.3g}")
 curve, std = gp.predict(t, "y", return_std=True)
-print(f"explained: {100 * (1 - np.linalg.norm(y - curve) / np.linalg.norm(y - y.mean())):.0f} %")
+print(f"fit: {100 * (1 - np.linalg.norm(y - curve) / np.linalg.norm(y - y.mean())):.0f} %")
 print(gp.diagnose().sentences[0])
 
 figure, panels = make_panels(3)
 draw_channel(panels[0], t, curve, std, data=(t, y), label="y", unit="degC")
-draw_channel(panels[1], t, y - curve, label="left over", unit="K")
+draw_channel(panels[1], t, y - curve, label="residual", unit="K")
 draw_input(panels[2], t, u, label="lamp (V)")
 panels[2].set_xlabel("t (s)")
 add_legend(figure, panels, outside=True)

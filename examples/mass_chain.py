@@ -25,7 +25,7 @@ mean, std = gp.predict(t, return_std=True)
 for j, name in enumerate(example.system.channels):
     seen = "measured" if name in ("x1", "x4") else "never measured"
     off = np.sqrt(np.mean((mean - exact)[:, j] ** 2))
-    print(f"{name}: off by {off:.4f}, says {np.sqrt(np.mean(std[:, j] ** 2)):.4f} ({seen})")
+    print(f"{name}: RMS error {off:.4f}, predicted {np.sqrt(np.mean(std[:, j] ** 2)):.4f} ({seen})")
 
 figure = gp.plot(np.linspace(0, 20, 300), truth=example.solution_at)
 figure.savefig("mass_chain.png")

@@ -19,7 +19,7 @@ ms, mu, ks, cs, kt = (float(example.values[name]) for name in ("ms", "mu", "ks",
 parts = dict.fromkeys(("mu", "ks", "cs", "kt"), lk.Parameter(positive=True))
 system = lk.System(example.system.equations, parameters={"ms": lk.Parameter(fixed=ms), **parts})
 
-# three seconds on the rig, 200 samples a second; the plate runs straight from one random height to the next
+# three seconds on the rig, 200 samples a second; the height of the plate is linear between random values
 t, noise = np.arange(600) / 200, np.random.default_rng(0)
 zr = np.interp(t, np.arange(0, 3.2, 0.2), np.append(0, noise.uniform(-3, 3, 15)))
 rates = [
@@ -41,7 +41,7 @@ for name, unit in (("mu", "kg"), ("ks", "N/m"), ("cs", "N s/m"), ("kt", "N/m")):
     found = gp.parameters_[name]
     print(f"{name} = {found.value:.4g} +- {found.std_error:.2g} {unit} (truth: {float(example.values[name]):g})")
 wheel = gp.predict(t, "zu")
-print(f"height of the wheel: off by {np.sqrt(np.mean((wheel - states[:, 2]) ** 2)):.3f} cm")
+print(f"height of the wheel: RMS error {np.sqrt(np.mean((wheel - states[:, 2]) ** 2)):.3f} cm")
 
 units = {"t": "s", "zr": "cm", "zs''": "cm/s2", "zs - zu": "cm", "zu": "cm"}
 truth = {"zu": np.interp(np.linspace(0, t[-1], 500), t, states[:, 2])}

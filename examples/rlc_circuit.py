@@ -25,7 +25,7 @@ for name in ("R", "C"):
     found = gp.parameters_[name]
     print(f"{name} = {found.value:.3f} +- {found.std_error:.3f} (truth: {float(example.values[name]):g})")
 charge, std = gp.predict(t, "q", return_std=True)
-print(f"q: off by {np.sqrt(np.mean((charge - exact['q']) ** 2)):.4f}, says {np.sqrt(np.mean(std**2)):.4f}")
+print(f"q: RMS error {np.sqrt(np.mean((charge - exact['q']) ** 2)):.4f}, predicted {np.sqrt(np.mean(std**2)):.4f}")
 
 figure = gp.plot(truth=example.solution_at, units={"t": "s", "q": "C", "i": "A", "V": "V"})
 figure.savefig("rlc_circuit.png")

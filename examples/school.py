@@ -40,14 +40,14 @@ school = lk.System(
 gp = lk.LODEGP(school, inputs={"Ph": "hold", "Ta": "hold"}, random_state=0)
 gp.fit(t[:cut], {"Ph": Ph[:cut], "Ta": Ta[:cut], "Ti": Ti[:cut]})
 
-# five days from the weather and the heating: walls go on as they were, the air starts where it was measured
+# simulate five days from the weather and the heating, starting at the estimated walls and the measured air
 later = {"Ph": (t[cut:], Ph[cut:]), "Ta": (t[cut:], Ta[cut:])}
 walls = gp.simulate(t[cut : cut + 1], {"Ph": (t, Ph), "Ta": (t, Ta)}, start="end", observable="Te")[0]
 start = {"Ti": Ti[cut], "Th": Ti[cut], "Te": walls}
 run, std = gp.simulate(t[cut:], later, start, "Ti", return_std=True)
 fitted = gp.predict(t[:cut], "Ti")
-print(f"where it was fitted: off by {np.sqrt(np.mean((fitted - Ti[:cut]) ** 2)):.3f} K")
-print(f"in the last five days: off by {np.sqrt(np.mean((run - Ti[cut:]) ** 2)):.3f} K")
+print(f"RMS error in the fitted part: {np.sqrt(np.mean((fitted - Ti[:cut]) ** 2)):.3f} K")
+print(f"RMS error in the last five days: {np.sqrt(np.mean((run - Ti[cut:]) ** 2)):.3f} K")
 print("not identified:", ", ".join(name for name, found in gp.parameters_.items() if not found.identified))
 
 figure, panels = make_panels(3)

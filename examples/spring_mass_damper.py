@@ -32,7 +32,8 @@ for name in ("c", "k"):
     print(f"{name} = {found.value:.2f} +- {found.std_error:.2f} (truth: {float(example.values[name]):g})")
 fine = np.linspace(0, 8, 400)
 mean, std = gp.predict(fine, "x'", return_std=True)
-print(f"velocity: off by {np.sqrt(np.mean((mean - velocity(fine)) ** 2)):.3f}, says {np.sqrt(np.mean(std**2)):.3f}")
+error = np.sqrt(np.mean((mean - velocity(fine)) ** 2))
+print(f"velocity: RMS error {error:.3f}, predicted {np.sqrt(np.mean(std**2)):.3f}")
 
 truth = {"x": lambda s: example.solution_at(s)[:, 0], "x'": velocity, "F": lambda s: example.solution_at(s)[:, 1]}
 figure = gp.plot(observable=["x", "x'", "F"], truth=truth, units={"t": "s", "x": "m", "x'": "m/s", "F": "N"})

@@ -25,9 +25,9 @@ gp = lk.LODEGP(example.system, noise="shared", random_state=0).fit(data)
 for when in (1.0, 6.0):
     mean, std = gp.predict([when], "f3", return_std=True)
     print(f"f3 at t = {when:g}: {mean[0]:.3f} +- {std[0]:.3f} (truth: {example.solution_at([when])[0, 2]:.3f})")
-# how well each level is known at all 25 times, in the mean
+# the mean standard deviation of each level over all 25 times
 for name, known in zip(("f1", "f2", "f3"), gp.predict(t, ["f1", "f2", "f3"], return_std=True)[1].T, strict=True):
-    print(f"{name} is known to {known.mean():.3f}, noise of a reading: 0.03")
+    print(f"{name}: standard deviation {known.mean():.3f} (noise of one measurement: 0.03)")
 
 figure = gp.plot(observable=["f1", "f2", "f3"], truth=example.solution_at)
 figure.savefig("three_tank.png")

@@ -21,10 +21,10 @@ seen = exact[:, :2] + 0.1 * np.random.default_rng(0).standard_normal((60, 2))
 gp = lk.LODEGP(example.system.substitute(example.values), random_state=0).fit(t, {"x1": seen[:, 0], "x2": seen[:, 1]})
 
 force, std = gp.predict(t, "F", return_std=True)
-print(f"F runs from {exact[:, 2].min():.1f} to {exact[:, 2].max():.1f}")
-print(f"off by {np.sqrt(np.mean((force - exact[:, 2]) ** 2)):.2f}, and says {np.sqrt(np.mean(std**2)):.2f}")
+print(f"F ranges from {exact[:, 2].min():.1f} to {exact[:, 2].max():.1f}")
+print(f"RMS error {np.sqrt(np.mean((force - exact[:, 2]) ** 2)):.2f}, predicted {np.sqrt(np.mean(std**2)):.2f}")
 inner = slice(6, -6)
-print(f"off by {np.sqrt(np.mean((force - exact[:, 2])[inner] ** 2)):.3f} away from the ends")
+print(f"RMS error away from the ends: {np.sqrt(np.mean((force - exact[:, 2])[inner] ** 2)):.3f}")
 
 figure = gp.plot(np.linspace(0, 20, 300), truth=example.solution_at, units={"t": "s", "x1": "m", "x2": "m", "F": "N"})
 figure.savefig("two_mass.png")

@@ -34,7 +34,7 @@ for name, unit in (("a", "per hour"), ("Ta", "degC")):
     low, high = found.interval
     print(f"{name} = {found.value:.2f} {unit}, 95 % from {low:.2f} to {high:.2f} (truth: {truth:g})")
 hidden = gp.predict(t, "T2") - exact[:, 1]
-print(f"the hidden room: off by {np.sqrt(np.mean(hidden**2)):.2f} K in the mean square")
+print(f"hidden room: RMS error {np.sqrt(np.mean(hidden**2)):.2f} K")
 
 figure = gp.plot(truth=example.solution_at, units={"t": "h", "T1": "degC", "T2": "degC", "q": "K/h"})
 figure.savefig("two_room.png")

@@ -90,7 +90,7 @@ def test_white_noise_has_no_values(shaken: lk.LODEGP) -> None:
         shaken.predict([1.0, 2.0], f"{-shaken.parameters_['a'].value}*x + {shaken.parameters_['K'].value}*u"),
         rtol=1e-12,
     )
-    with pytest.raises(lk.LodekitError, match="from the start of a record on"):
+    with pytest.raises(lk.LodekitError, match="disturbances begin at the start of a record"):
         shaken.predict([-1.0], "x")
 
 
@@ -161,7 +161,7 @@ def test_curves_begin_with_the_record(measured: str, first: float) -> None:
     assert drawn[0] == pytest.approx(begin + first)
     assert np.isfinite(predict(fit, drawn, measured)).all()
     for observable, wanted in (("x", begin), ("mean(x, 2)", begin + 2.0)):
-        with pytest.raises(lk.LodekitError, match="from the start of a record on"):
+        with pytest.raises(lk.LodekitError, match="disturbances begin at the start of a record"):
             predict(fit, [wanted - 0.1], observable)
 
 
@@ -192,8 +192,8 @@ def test_what_sizes_of_disturbances_make_up_for_is_said() -> None:
 def test_disturbances_that_act_alike_or_not_at_all_are_named() -> None:
     text = "x' = -x + 2*y + w + 3*r; y' = -y + v; r = u; z' = -z + n"
     found = unfitted(text, dict.fromkeys(("w", "v", "u", "n"), "white")).disturbances
-    assert found["w"].note.startswith("it acts as u does, ")
-    assert found["u"].note.startswith("it acts as w does, ")
+    assert found["w"].note.startswith("it acts in the same way as u: ")
+    assert found["u"].note.startswith("it acts in the same way as w: ")
     assert found["v"].note == ""
     assert np.isfinite(found["v"].std_error)
     assert found["n"].sentence({}) == (

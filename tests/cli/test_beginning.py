@@ -60,7 +60,7 @@ def test_equations_go_with_data(log: Path) -> None:
     assert file.columns == {"h": "level", "q": "valve"}
     assert file.units["h"] == "m"
     absent = run(*equations, "--map", "h=level", cwd=log.parent)
-    assert "no column for q: not measured, or say where, --map q=COLUMN" in absent.stderr
+    assert "no column for q: not measured; otherwise assign its column, --map q=COLUMN" in absent.stderr
     assert "[inputs]\n" not in absent.stdout.replace("# [inputs]", "")
 
 
@@ -68,7 +68,7 @@ def test_records_may_have_names_and_columns_may_be_means(tmp_path: Path) -> None
     rows = [f"{run_},{k},{k // 4 % 2},{np.sin(0.1 * k):.4f}" for run_ in ("mon", "tue") for k in range(40)]
     (tmp_path / "a.csv").write_text('run,t,u,"mean(T, 2) [degC]"\n' + "\n".join(rows))
     done = run("init", "a.toml", "--data", "a.csv", cwd=tmp_path)
-    assert "records: column run changes where times start anew" in done.stderr
+    assert "records: column run changes when times start again" in done.stderr
     file = read_system_file(tmp_path / "a.toml")
     assert (file.records, file.columns, file.units["T"]) == ("run", {}, "degC")
     assert file.system.plain_channels == ("T", "u")
@@ -78,7 +78,7 @@ def test_a_file_without_header_and_with_several_records(tmp_path: Path) -> None:
     rows = [f"{run_} {k} {k // 4 % 2} {np.sin(0.1 * k + run_):.4f}" for run_ in (1, 2) for k in range(40)]
     (tmp_path / "a.dat").write_text("run t u y\n" + "\n".join(rows))
     done = run("init", "--data", "a.dat", cwd=tmp_path)
-    assert "records: column run changes where times start anew" in done.stderr
+    assert "records: column run changes when times start again" in done.stderr
     assert '\nrecords = "run"\n' in done.stdout
     (tmp_path / "b.dat").write_text("\n".join(row.split(" ", 1)[1] for row in rows[:40]))
     assert run("init", "b.toml", "--data", "b.dat", cwd=tmp_path).returncode == 0

@@ -104,7 +104,9 @@ def test_waves_warn_of_noise_and_lengthscales_that_they_cannot_see(
     engine, hyper = summed
     assert engine.posterior(hyper).warnings() == []
     quiet = replace(hyper, noise_std=1e-7 * engine.prior.noise.level_scales)
-    assert ["below what sums over the data can tell" in text for text in engine.posterior(quiet).warnings()] == [True]
+    assert [
+        "below the rounding errors of sums over the data" in text for text in engine.posterior(quiet).warnings()
+    ] == [True]
     short = replace(hyper, lengthscales=np.full(1, engine.search_limits.min_lengthscale))
     assert ["shortest one that the spectral" in text for text in engine.posterior(short).warnings()] == [True]
     # Noise counts in the units of the data, however large these are.

@@ -98,7 +98,7 @@ def warned(gp: lk.LODEGP, text: str) -> bool:
 
 def test_noise_from_one_value_and_constant_data_draw_a_warning(walk: lk.LODEGP) -> None:
     one = lk.LODEGP(DECAY, random_state=0, restarts=1).fit([1.0], [2.0])
-    assert warned(one, "the noise of x is learned from a single value")
+    assert warned(one, "the noise of x cannot be estimated from a single value")
     assert warned(
         lk.LODEGP(DECAY, random_state=0, restarts=1).fit(np.arange(6.0), np.full(6, 5.0)), "all 6 values of x"
     )
@@ -106,10 +106,10 @@ def test_noise_from_one_value_and_constant_data_draw_a_warning(walk: lk.LODEGP) 
     assert not warned(walk, "values of x")
     own = lk.LODEGP(WALK, noise="channel", random_state=0, restarts=1)
     own.fit(lk.Observations([(0.0, "v", 1.0)]).add([0, 1, 2, 3], "x", [0.0, 0.9, 2.1, 3.0]))
-    assert warned(own, "the noise of v is learned from a single value")
+    assert warned(own, "the noise of v cannot be estimated from a single value")
     beside = lk.LODEGP(WALK, random_state=0, restarts=1)
     beside.fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]}, {"x": [0.0, 0.0, np.nan, 0.1]})
-    assert warned(beside, "the noise of x is learned from a single value")
+    assert warned(beside, "the noise of x cannot be estimated from a single value")
     known = lk.LODEGP(WALK, random_state=0, restarts=1).fit([0.0], {"x": [1.0]}, noise_std=0.1)
     assert not warned(known, "single value")
 

@@ -168,7 +168,7 @@ def _describe_columns(
         )
     lines = [f"{data.name}: {preview.n_rows} rows; {time}"]
     if preview.record_column:
-        lines.append(f"records: column {preview.record_column} changes where times start anew")
+        lines.append(f"records: column {preview.record_column} changes when times start again")
     for guess in roles:
         column = "" if guess.column.name == guess.channel else f" (column {guess.column.name})"
         between = "interpolated linearly" if guess.input_kind == "linear" else "held between samples"
@@ -180,7 +180,9 @@ def _describe_columns(
         lines += [f"{c.name}: left out: it never changes" for c in preview.columns if c.name not in used]
         lines += [f"{name}: left out: it {what}" for name, what in preview.skipped_columns.items()]
     elif absent := [n for n in system.plain_channels if n not in {guess.channel for guess in roles}]:
-        lines.append(f"no column for {', '.join(absent)}: not measured, or say where, --map {absent[0]}=COLUMN")
+        lines.append(
+            f"no column for {', '.join(absent)}: not measured; otherwise assign its column, --map {absent[0]}=COLUMN"
+        )
     if sum(not guess.input_kind for guess in roles) > 1:
         lines.append("measured columns that the system does not influence belong under [inputs]")
     return lines

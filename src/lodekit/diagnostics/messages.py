@@ -44,21 +44,21 @@ _GAP_ADVICE = "give its values there, or leave that part of the record out"
 _SPLIT_ADVICE = "give its values there, or split the record at gaps, split_gaps=True or --split-gaps"
 #: The note on the noise of an observable that is zero throughout.
 _ZERO_NOISE_NOTE = (
-    f"; its noise, of which zeros say nothing, is taken to be at least {MIN_NOISE_RATIO_OF_ZEROS:.0%} of what the "
-    "equations make of the rest: give noise_std where it is known"
+    f"; zeros do not determine its noise, which is assumed to be at least {MIN_NOISE_RATIO_OF_ZEROS:.0%} of the scale "
+    "that follows from the other channels: give noise_std if it is known"
 )
 
 
 def uninformative_data_warnings(summaries: Sequence[ObservableStatistics], noise: NoiseModel) -> list[str]:
-    """Return a warning for each level of noise that one value has to tell, and for each observable that is constant."""
+    """Return a warning for each noise level that is estimated from one value, and for each constant observable."""
     found = []
     for group in sorted(set(noise.level_indices)) if noise.n_levels else ():
         items = [item for item, level in zip(summaries, noise.level_indices, strict=True) if level == group]
         counts = {item.observable: item.n_unknown_noise for item in items if item.n_unknown_noise}
         if sum(counts.values()) == 1:
             found.append(
-                f"the noise of {next(iter(counts))} is learned from a single value, which cannot tell it; give "
-                "noise_std, or [noise] in a system file"
+                f"the noise of {next(iter(counts))} cannot be estimated from a single value; give noise_std, or "
+                "[noise] in a system file"
             )
     silent = [item.observable for item in summaries if item.is_zero and item.n_unknown_noise and not noise.shared]
     constant = [item for item in summaries if item.count > 1 and not item.std > 1e-12 * abs(item.mean)]
@@ -337,16 +337,16 @@ def convergence_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]
         if optimum.at_bound[position] and layout.transforms[number].is_unbounded and abs(optimum.x[position]) > 1.0
     ]
     if far:
-        found.append(f"the search took {join_list(far)} to the limit of what it tries: give start values or bounds")
+        found.append(f"the search moved {join_list(far)} to the limit of its range: give start values or bounds")
     return found
 
 
 def describe_poor_optimum(nats: float, poor: Sequence[str], *, is_loud: bool) -> str:
     """Return that the null model is more likely, by how many nats, and which observables it explains better."""
-    loud = ", or their noise is larger than was said" * is_loud
+    loud = ", or their noise is larger than stated" * is_loud
     return (
-        f"the search ended in a poor place, or the equations do not describe these data{loud}: smooth curves that "
-        f"obey no equation are more likely by {nats:.0f} nats, and leave less of {join_list(poor)} to the noise; "
+        f"the search ended in a poor place, or the equations do not describe these data{loud}: smooth curves "
+        f"without equations are more likely by {nats:.0f} nats, and explain more of {join_list(poor)}; "
         "try start values, bounds or more restarts, and check the equations, the units and the data"
     )
 

@@ -157,7 +157,7 @@ def summarize_disturbances(
             scaled = float(hyper.disturbance_lengthscales[place])
             length = np.nan if is_zero else prior.units.unscale_durations(scaled)
             if not is_zero and at_bound[layout.slices.disturbance_lengthscales.start + place]:
-                short = "as short as the times of the data tell: 'white' says as much"
+                short = "as short as the sampling times can resolve: use 'white' instead"
                 note = f"the lengthscale is {short if scaled < 1.0 else 'beyond the record: it hardly changes there'}"
         p_value = chi_bar_p_value(0.0 if is_zero else gain, coloured=coloured)
         others = tuple(other for other in own.names if other != name)
@@ -165,7 +165,7 @@ def summarize_disturbances(
         if alike[number] is None:
             deviation, note = 0.0, UNOBSERVED_MESSAGE
         elif twins and not is_zero:
-            error, note = np.inf, f"it acts as {' and '.join(twins)} does, and the data tell both together: keep one"
+            error, note = np.inf, f"it acts in the same way as {' and '.join(twins)}: keep one of them"
         elif scale_confounded and error > 30.0 * deviation:
             error, note = np.inf, f"its size goes with {' and '.join(scale_confounded)}"
         # At the significance level of 5 %.

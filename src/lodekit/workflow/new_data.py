@@ -99,8 +99,8 @@ def monitor_rows(
             yield from _push_row(gp, stream, item, horizon)
     if n_skipped and not stream.rows:
         yield (
-            f"{n_skipped} rows up to t = {last_time:g} were seen before, and no others came; a record "
-            "that begins anew is watched with --fresh"
+            f"{n_skipped} rows up to t = {last_time:g} were seen before, and there are no others; use --fresh for a "
+            "new record"
         )
     yield None
 

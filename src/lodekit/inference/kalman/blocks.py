@@ -379,8 +379,8 @@ class KalmanData(StackedMeasurements):
         first = min(float(part.min(initial=np.inf)) for part in (self.row_table[0], extra_times, interval_starts))
         if first < -self.time_resolution:
             raise LodekitError(
-                "disturbances act from the start of a record on, and nothing is said of them before: ask for times "
-                f"from {self.prior.units.start:.6g} on, for intervals that begin then or later, or fit all data again"
+                "disturbances begin at the start of a record, so there are no predictions before it: request times "
+                f"from {self.prior.units.start:.6g} on, or intervals that begin then or later, or fit all data again"
             )
         return (extra_times, 0) if first <= 0.0 else (np.concatenate([[0.0], extra_times]), 1)
 

@@ -80,8 +80,8 @@ class SpectralPosterior(BasePosterior):
         # The smallest variance that a difference of sums resolves.
         if not engine.is_pointwise and (levels < 1e-12).any():
             found.append(
-                "the learned noise is below what sums over the data can tell from rounding; fit a few thousand "
-                "measurements to see it"
+                "the estimated noise is below the rounding errors of sums over the data; fit a few thousand "
+                "measurements to estimate it"
             )
         if float(np.min(hyper.lengthscales, initial=np.inf)) < 1.01 * engine.search_limits.min_lengthscale:
             found.append(
