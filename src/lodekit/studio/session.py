@@ -168,8 +168,7 @@ class StudioSession:
     truth: True parameters of simulated data.
     truth_of: The equations that they were simulated from.
     tray: The fits, by their names, oldest first.
-    edition: How often the equations were replaced by other means than typing.
-    revision: How often anything else was replaced.
+    revision: How often data or parameters were replaced by other means than typing.
     """
 
     equations: str = ""
@@ -188,7 +187,6 @@ class StudioSession:
     truth: Mapping[str, float] = field(default_factory=dict)
     truth_of: str = ""
     tray: tuple[str, ...] = ()
-    edition: int = 0
     revision: int = 0
 
     def entry(self, name: str) -> ParameterEntry:
@@ -235,7 +233,8 @@ def session_from_dict(content: Any) -> StudioSession:
     True
     """
     try:
-        plain = dict(content)
+        # Earlier versions saved the number of edits of the equations.
+        plain = {name: value for name, value in dict(content).items() if name != "edition"}
         plain["entries"] = tuple(ParameterEntry(**item) for item in plain["entries"])
         plain["assignments"] = tuple(ColumnAssignment(**item) for item in plain["assignments"])
         plain["choices"] = {**DEFAULT_CHOICES, **plain["choices"]}

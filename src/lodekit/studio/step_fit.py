@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from lodekit.errors import LodekitError
-from lodekit.studio.components import show_figure, show_heading, show_notice, show_table
+from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice, show_table
 from lodekit.studio.controller import (
     SessionController,
     collect_task,
@@ -62,29 +62,23 @@ def render_fit(controller: SessionController) -> None:
 
 
 def _edit_fit_choices(controller: SessionController) -> None:
-    own, revision = controller.session.choices, controller.session.revision
+    own = controller.session.choices
 
-    def choose(widget: Any, label: str, field: str, options: Any, **more: Any) -> str:
-        index = options.index(own[field])
-        return str(widget(label, options, index=index, key=f"{field}-{revision}", **more))
+    def choose(widget: Any, label: str, field: str, **more: Any) -> Any:
+        return edit_value(widget, label, own[field], field, **more)
 
     labels = {"channel": "one level for each channel", "shared": "one level for all"}
     labels |= {"latent": "the free functions", "channels": "the channels"}
     radio: dict[str, Any] = {"format_func": labels.__getitem__, "horizontal": True}
-    noise = choose(st.radio, "Noise", "noise", NOISE_MODELS, **radio)
-    prior = choose(st.radio, "Prior on", "prior", PRIOR_TYPES, **radio)
-    latent = choose(st.selectbox, "Covariance function", "latent", LATENT_KERNELS)
-    seed = st.number_input("Random seed of the starting points", 0, 10**6, own["seed"], key=f"seed-{revision}")
+    noise = choose(st.radio, "Noise", "noise", options=NOISE_MODELS, **radio)
+    prior = choose(st.radio, "Prior on", "prior", options=PRIOR_TYPES, **radio)
+    latent = choose(st.selectbox, "Covariance function", "latent", options=LATENT_KERNELS)
+    seed = choose(st.number_input, "Random seed of the starting points", "seed", min_value=0, max_value=10**6)
     given, possible = controller.given, controller.possible_given
     if given and controller.session.held_out is not None:
-        chosen = st.selectbox(
-            "Known channels in the validation window",
-            possible,
-            index=possible.index(given),
-            key=f"given-{revision}",
-            format_func=", ".join,
-            help="The free run predicts all other channels from these.",
-        )
+        label, about = "Known channels in the validation window", "The free run predicts all other channels from these."
+        options: dict[str, Any] = {"options": possible, "format_func": ", ".join, "help": about}
+        chosen = edit_value(st.selectbox, label, given, "given", **options)
         if tuple(chosen) != given:
             controller.change(given=tuple(chosen))
     new = {"noise": noise, "latent": latent, "prior": prior, "seed": int(seed)}
