@@ -303,11 +303,41 @@ def test_every_record_of_a_file_can_be_shown(desk: SessionController) -> None:
     assert shown[0].partition("lk-curve")[2] != shown[1].partition("lk-curve")[2]
 
 
+def test_a_log_is_split_at_gaps_into_records_that_are_fitted_and_validated(desk: SessionController) -> None:
+    rows, level = [], 0.0
+    for k in range(90):
+        u = k // 9 % 2
+        rows.append(f"{k + 50 * (k // 30)},{u},{level + 0.01 * np.sin(50 * k):.4f},{k % 5}")
+        level += (1.0 - np.exp(-1 / 3)) * (2.0 * u - level)
+    desk.set_file("log.csv", "\n".join(["t,u,y,unused", *rows]).encode())
+    desk.change(equations="tau*y' + y = K*u", declared="")
+    recording = desk.data_file
+    assert recording is not None
+    assert len(recording.records) == 1
+    desk.change(split_gaps=True)
+    desk.set_window(150.0, 200.0, for_validation=True)
+    recording = desk.data_file
+    assert recording is not None
+    assert [recording.span(record) for record in recording.records] == [(0.0, 29.0), (80.0, 109.0), (160.0, 189.0)]
+    assert "3 records" in "; ".join(recording.notes)
+    assert "--split-gaps" in generate_shell(desk.session).splitlines()[0]
+    assert "--split-gaps" in generate_shell(desk.session).splitlines()[1]
+    desk.change(record="2")
+    assert "of record 2" in desk.curve_image()[0]
+    desk.server = Patient()
+    start_fit(desk)
+    assert collect_task(desk)
+    found = read_fit_result(desk, desk.session.tray[0])
+    assert list(found["figures"]) == ["1", "2"]
+    assert found["parameters"]["K"]["value"] == pytest.approx(2.0, abs=0.05)
+    assert found["validation"]["channels"]["y"]["fit_percent"] > 90
+
+
 def test_the_lines_for_the_shell_are_those_of_the_session() -> None:
     own = StudioSession(file="my log.csv", held_out=(5.0, 9.0), window=(None, 5.0), dt=0.5, given=("u",))
     assert generate_shell(own).splitlines() == [
         "lodekit fit system.toml 'my log.csv' --dt 0.5 --to 5.0 --seed 0 --out log-fit",
-        "lodekit validate log-fit 'my log.csv' --dt 0.5 --given u --from 5.0 --to 9.0",
+        "lodekit validate log-fit 'my log.csv' --given u --dt 0.5 --from 5.0 --to 9.0",
     ]
 
 

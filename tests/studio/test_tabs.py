@@ -71,6 +71,15 @@ def test_roles_windows_and_fits_of_one_tab_appear_in_the_other(open_tab: OpenTab
     assert "All fits of this session" in shown
 
 
+def test_the_data_step_offers_to_split_a_log_at_gaps(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    tab.selectbox(key="example").select("heating").run()
+    assert not any(box.key == "split-gaps" for box in tab.checkbox)
+    next(button for button in tab.button if button.label == "Simulate").click().run()
+    tab.checkbox(key="split-gaps").check().run()
+    assert any("no gap found, so this is one record" in text.value for text in tab.markdown)
+
+
 def test_what_was_typed_before_another_tab_changed_the_equations_is_not_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

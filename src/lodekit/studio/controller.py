@@ -342,7 +342,7 @@ class SessionController:
         plain = safe_name(name)
         write_atomically(self.folder / plain, content)
         self.errors.pop("data", None)
-        names = ("assignments", "dt", "window", "held_out", "record", "truth", "truth_of")
+        names = ("assignments", "dt", "split_gaps", "window", "held_out", "record", "truth", "truth_of")
         defaults = {name: getattr(StudioSession(), name) for name in names}
         self.change(file=plain, is_simulated=is_simulated, revision=self.session.revision + 1, **defaults)
 
@@ -390,16 +390,18 @@ class SessionController:
     @property
     def data_file(self) -> DataFile | None:
         """The contents of the data file; None if there is none."""
-        dt = self.session.dt
-        if not self.session.file:
+        own = self.session
+        if not own.file:
             return None
-        key = (self._file_version(), dt)
-        return self._cached_call("open_file", self.path, dt, key=key, timeout=READ_TIMEOUT_SECONDS)
+        used = (item.assignment for item in self.matches) if own.split_gaps else ()
+        split = tuple(item for item in used if item.column)
+        key = (self._file_version(), own.dt, split)
+        return self._cached_call("open_file", self.path, own.dt, split, key=key, timeout=READ_TIMEOUT_SECONDS)
 
     @property
     def matches(self) -> list[ColumnMatch]:
         """The column of each channel; none without data or system."""
-        if self.data_file is None or self.system is None:
+        if not self.session.file or self.system is None:
             return []
         text, dt, assignments = self.text, self.session.dt, self.session.assignments
         key, arguments = (text, self._file_version(), dt, assignments), (self.path, dt, text, assignments)

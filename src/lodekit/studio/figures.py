@@ -144,7 +144,7 @@ def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigu
         band = band_trace(times, low, high, "95 % band of a measurement")
         mean = line_trace("free run", times, round_values(item.mean), PLOTLY_MEAN_COLOR)
         unit = f" in {units[item.name]}" if units.get(item.name) else ""
-        title = f"<b>{escape_plotly(item.name)}</b>{escape_plotly(unit)}"
+        title = f"<b>{escape_plotly(item.title)}</b>{escape_plotly(unit)}"
         title += "" if math.isnan(item.fit_percent) else f" – fit {item.fit_percent:.1f} %"
         traces = [band, _measurement_trace("held-out measurements", item.times, item.values), mean]
         panels.append(PlotlyPanel(title, traces, _finite_limits(low, high, item.values)))

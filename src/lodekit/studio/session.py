@@ -161,6 +161,7 @@ class StudioSession:
     is_simulated: Whether the data were simulated here.
     assignments: As changed; all other columns are matched by name.
     dt: The time between two lines of a file without times.
+    split_gaps: Whether the log is split at gaps into several records.
     window: The window of the fit.
     held_out: The window of the validation.
     record: Which of several records is shown; empty for the first.
@@ -179,6 +180,7 @@ class StudioSession:
     is_simulated: bool = False
     assignments: tuple[ColumnAssignment, ...] = ()
     dt: float | None = None
+    split_gaps: bool = False
     window: tuple[float | None, float | None] = (None, None)
     held_out: tuple[float, float] | None = None
     record: str = ""
@@ -216,7 +218,7 @@ class StudioSession:
     def fit_options(self) -> dict[str, Any]:
         """How the data file is read and the system fitted, as `lodekit.workflow.pipeline.prepare_fit` takes it."""
         options = {name: value for name, value in self.choices.items() if name != "seed"}
-        return {"dt": self.dt, "window": self.window, **options}
+        return {"dt": self.dt, "window": self.window, "split_gaps": self.split_gaps, **options}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; `session_from_dict` makes the session again."""

@@ -32,9 +32,17 @@ def render_data(controller: SessionController) -> None:
         _simulation_form(controller)
     if trouble := controller.errors.get("data"):
         show_notice(trouble, "warning")
+    if not (own := controller.session).file:
+        show_notice("Upload a CSV or Parquet file with a time column, or simulate data from the equations above.")
+        return
+    # This is shown also if the file cannot be split.
+    label, about = "Split at gaps into several records", "A gap is at least six times as long as most steps."
+    split = edit_value(st.checkbox, label, own.split_gaps, "split-gaps", help=about)
+    if split != own.split_gaps:
+        controller.change(split_gaps=split, record="")
+        st.rerun()
     recording = controller.data_file
     if recording is None:
-        show_notice("Upload a CSV or Parquet file with a time column, or simulate data from the equations above.")
         return
     _describe_file(controller, recording)
     if recording.records:
@@ -85,6 +93,7 @@ def _describe_file(controller: SessionController, data_file: DataFile) -> None:
     time = f"time in column {look.time.name} ({look.time_reason})" if look.time else "no time column"
     parts = [f"**{own.file}**: {look.n_rows} lines", time, *data_file.notes]
     parts += [f"{name} is not used: it {why}" for name, why in look.skipped_columns.items()]
+    parts += ["no gap found, so this is one record"] * (own.split_gaps and len(data_file.records) == 1)
     st.markdown("; ".join(part.replace("[", "\\[").replace("$", "\\$") for part in parts) + ".")
     if look.time is None:
         dt = edit_value(st.number_input, "Sampling interval", own.dt or 0.0, "dt", min_value=0.0)
@@ -118,7 +127,7 @@ def _show_record(controller: SessionController, data_file: DataFile) -> None:
         origin=data_file.origin,
     )
     brush = WINDOW_TARGETS[0]
-    if len(data_file.records) < 2:
+    if data_file.has_one_time_axis:
         label = "Drag over the plot to select a window for"
         brush = st.segmented_control(label, WINDOW_TARGETS, default=brush, key="brush") or brush
     else:
@@ -153,7 +162,7 @@ def _choose_record(controller: SessionController, data_file: DataFile) -> str:
 
 def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tuple[float, float]) -> None:
     """Show the windows as numbers, for keyboards, and buttons for the usual choices; validation needs one record."""
-    own, span, is_one = controller.session, data_file.window, len(data_file.records) < 2
+    own, span, is_one = controller.session, data_file.window, data_file.has_one_time_axis
     number = {"format": "%.6g"}
     all_of_it, split, one, two, three, four = st.columns([3, 4, 2, 2, 2, 2], vertical_alignment="bottom")
     if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):
