@@ -69,6 +69,10 @@ def test_roles_windows_and_fits_of_one_tab_appear_in_the_other(open_tab: OpenTab
     shown = "".join(item.body for item in second.get("html"))
     assert "fit-1" in shown
     assert "All fits of this session" in shown
+    assert [tab.label for tab in second.tabs] == ["Curves", "Residuals", "Autocorrelation"]
+    second.button(key="fit").click().run()
+    assert second.session_state["curves-2"] == ["fit-1", "fit-2"]
+    assert not second.exception
 
 
 def test_the_data_step_offers_to_split_a_log_at_gaps(open_tab: OpenTab) -> None:

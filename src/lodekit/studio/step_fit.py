@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,7 @@ from lodekit.studio.controller import (
     start_fit_or_report,
     start_subtask,
 )
+from lodekit.studio.figures import comparison_figure
 from lodekit.studio.session import LATENT_KERNELS, NOISE_MODELS, PRIOR_TYPES
 from lodekit.studio.session_files import (
     MAX_UPLOAD_BYTES,
@@ -136,10 +137,20 @@ def show_result(controller: SessionController, name: str) -> None:
         words += "; ".join(f"{line[0]} = {line[1][0]}" for line in lines)
         records = list(found["figures"])
         record = str(st.selectbox("Record", records, key=f"record-of-{name}")) if len(records) > 1 else records[0]
-        show_figure(found["figures"][record], words, f"channels-{name}-{record}")
-        st.caption("Posterior mean, 95 % band and samples, without measurement noise.")
+        figures = record_figures(found, record)
+        for tab, (title, figure) in zip(st.tabs(list(figures)), figures.items(), strict=True):
+            with tab:
+                alt_text = words if title == "Curves" else f"{title} of {', '.join(found['residuals'])}, {name}"
+                show_figure(figure, alt_text, f"{title}-{name}-{record}")
+                st.caption(figure.get("caption", ""))
     if found["validation"] is not None:
         _show_validation(found["validation"], name)
+
+
+def record_figures(result: Mapping[str, Any], record: str) -> dict[str, Any]:
+    """Return the figures of a record of a fit by name; sessions of earlier versions have the curves only."""
+    figures = result["figures"][record]
+    return {"Curves": figures} if "data" in figures else figures
 
 
 def _show_badges(name: str, result: Mapping[str, Any]) -> None:
@@ -261,11 +272,31 @@ def render_comparison(controller: SessionController) -> None:
     show_table(head, lines, numeric_columns=[4], aria_label="All fits of this session")
     if not is_comparable:
         st.caption("Log evidences can be compared only between fits to the same data and window.")
+    _show_compared_curves(tray)
     left, right = st.columns([3, 7], vertical_alignment="bottom")
     chosen = left.selectbox("Fit to remove", [name for name, _ in tray], key=f"out-{len(tray)}")
     if right.button("Remove", key="forget", icon=":material/delete:") and chosen:
         controller.remove_fit(str(chosen))
         st.rerun()
+
+
+def _show_compared_curves(tray: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Show the curves of all fits to the data of the last one in one figure; there are several records in some."""
+    newest = tray[-1][1]
+    record, source = next(iter(newest["figures"])), newest["source"]
+    figures = {
+        name: result["figures"][record]["Curves"]
+        for name, result in tray
+        if result["source"] == source and "Curves" in result["figures"].get(record, {})
+    }
+    if len(figures) > 1:
+        options: dict[str, Any] = {"selection_mode": "multi", "default": list(figures), "key": f"curves-{len(tray)}"}
+        chosen = st.pills("Curves to compare", list(figures), **options)
+        if chosen:
+            alt_text = f"Posterior means of {', '.join(chosen)} over the measurements"
+            show_figure(comparison_figure({name: figures[name] for name in chosen}), alt_text, f"compare-{chosen}")
+            several = f", record {record}" if len(newest["figures"]) > 1 else ""
+            st.caption(f"Posterior means of the fits to {source}{several}.")
 
 
 def _comparison_row(name: str, result: Mapping[str, Any], *, is_best: bool) -> list[Any]:
