@@ -77,7 +77,7 @@ class Server:
             [shutil.which("ps") or "ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
         ).stdout
         lines = [line.split(None, 2) for line in listed.splitlines()]
-        return [int(own) for own, parent, what in lines if int(parent) == self.process.pid and "studio.replies" in what]
+        return [int(own) for own, parent, what in lines if int(parent) == self.process.pid and "studio.compute" in what]
 
 
 @contextmanager

@@ -32,6 +32,9 @@ class Present(ComputeProcess):
 class Patient(StudioServer):
     """A workshop that does its work here and now."""
 
+    def prepare(self) -> None:
+        pass
+
     def start(self, folder: Path, request: object, timeout: float = 1.0) -> object:  # type: ignore[override]
         (folder / "request.json").write_text(json.dumps(request))
         run_task(folder)

@@ -295,6 +295,27 @@ def test_two_people_do_not_see_each_other(fitted: Visitor, newcomer: Visitor) ->
     newcomer.sees("Type equations, or choose an example")
 
 
+def test_two_tabs_of_one_session_show_edits_of_each_other(newcomer: Visitor, place: tuple[Any, str]) -> None:
+    newcomer.type("x' = -a*x + u")
+    newcomer.sees("either x or u")
+    newcomer.settle()
+    second = Visitor(place[0], newcomer.page.url)
+    expect(second.editor()).to_have_value("x' = -a*x + u")
+    # Half a sentence that has not been sent yet, and the focus, stay where they are.
+    bounds = second.page.get_by_label("Bounds of a")
+    bounds.press_sequentially("0.1 t")
+    newcomer.type("x' = -a*x + 2*u")
+    expect(second.editor()).to_have_value("x' = -a*x + 2*u")
+    expect(bounds).to_have_value("0.1 t")
+    expect(bounds).to_be_focused()
+    bounds.press_sequentially("o 5")
+    bounds.press("Enter")
+    expect(newcomer.page.get_by_label("Bounds of a")).to_have_value("0.1 to 5")
+    second.type("x' = -a*x + 3*u")
+    expect(newcomer.editor()).to_have_value("x' = -a*x + 3*u")
+    second.close()
+
+
 def test_a_cancelled_fit_leaves_everything_as_it_was(visitor: Visitor) -> None:
     visitor.take_example("quarter car")
     visitor.simulate(Number_of_times="200")

@@ -25,7 +25,7 @@ from lodekit.studio.controller import (
     start_fit,
 )
 from lodekit.studio.data_files import match_channels, open_data_file, simulate_csv
-from lodekit.studio.figures import apply_theme, pole_plot_svg, record_figure
+from lodekit.studio.figures import apply_theme, comparison_figure, pole_plot_svg, record_figure
 from lodekit.studio.session import (
     DEFAULT_CHOICES,
     ColumnAssignment,
@@ -233,6 +233,14 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp
     times, mean, _ = compute_curve(fit.setup, fit.setup, fit.hyperparameters, {})
     assert np.array_equal(mean, gp.predict(times))
     assert found["validation"]["channels"]["f1"]["fit_percent"] > 0
+    (figures,) = found["figures"].values()
+    assert list(figures) == ["Curves", "Residuals", "Autocorrelation"]
+    assert {trace["name"] for trace in figures["Residuals"]["data"]} == {"residual"}
+    # Dotted lines at the 95 % limits of white noise: for each channel, two beside zero.
+    count = found["residuals"]["f1"]["count"]
+    limits = {round(line["y0"], 9) for line in figures["Autocorrelation"]["layout"]["shapes"]}
+    assert limits == {0.0, round(1.959963985 / count**0.5, 9), -round(1.959963985 / count**0.5, 9)}
+    assert len(figures["Autocorrelation"]["data"]) == 3
     start_export(desk, name, figures=False)
     assert collect_task(desk)
     assert {"report.html", "predictions.csv"} <= set(read_fit_result(desk, name, "files")["files"])
@@ -303,11 +311,41 @@ def test_every_record_of_a_file_can_be_shown(desk: SessionController) -> None:
     assert shown[0].partition("lk-curve")[2] != shown[1].partition("lk-curve")[2]
 
 
+def test_a_log_is_split_at_gaps_into_records_that_are_fitted_and_validated(desk: SessionController) -> None:
+    rows, level = [], 0.0
+    for k in range(90):
+        u = k // 9 % 2
+        rows.append(f"{k + 50 * (k // 30)},{u},{level + 0.01 * np.sin(50 * k):.4f},{k % 5}")
+        level += (1.0 - np.exp(-1 / 3)) * (2.0 * u - level)
+    desk.set_file("log.csv", "\n".join(["t,u,y,unused", *rows]).encode())
+    desk.change(equations="tau*y' + y = K*u", declared="")
+    recording = desk.data_file
+    assert recording is not None
+    assert len(recording.records) == 1
+    desk.change(split_gaps=True)
+    desk.set_window(150.0, 200.0, for_validation=True)
+    recording = desk.data_file
+    assert recording is not None
+    assert [recording.span(record) for record in recording.records] == [(0.0, 29.0), (80.0, 109.0), (160.0, 189.0)]
+    assert "3 records" in "; ".join(recording.notes)
+    assert "--split-gaps" in generate_shell(desk.session).splitlines()[0]
+    assert "--split-gaps" in generate_shell(desk.session).splitlines()[1]
+    desk.change(record="2")
+    assert "of record 2" in desk.curve_image()[0]
+    desk.server = Patient()
+    start_fit(desk)
+    assert collect_task(desk)
+    found = read_fit_result(desk, desk.session.tray[0])
+    assert list(found["figures"]) == ["1", "2"]
+    assert found["parameters"]["K"]["value"] == pytest.approx(2.0, abs=0.05)
+    assert found["validation"]["channels"]["y"]["fit_percent"] > 90
+
+
 def test_the_lines_for_the_shell_are_those_of_the_session() -> None:
     own = StudioSession(file="my log.csv", held_out=(5.0, 9.0), window=(None, 5.0), dt=0.5, given=("u",))
     assert generate_shell(own).splitlines() == [
         "lodekit fit system.toml 'my log.csv' --dt 0.5 --to 5.0 --seed 0 --out log-fit",
-        "lodekit validate log-fit 'my log.csv' --dt 0.5 --given u --from 5.0 --to 9.0",
+        "lodekit validate log-fit 'my log.csv' --given u --dt 0.5 --from 5.0 --to 9.0",
     ]
 
 
@@ -354,6 +392,27 @@ def test_figures_change_their_colours_on_dark_ground_and_nothing_else() -> None:
     assert light["data"][0]["y"] == dark["data"][0]["y"] == [1.0, 2.0, 1.0]
     assert light["data"][0]["marker"]["color"] != dark["data"][0]["marker"]["color"]
     assert 'aria-label="Complex plane with poles at -1"' in pole_plot_svg([-1 + 0j])
+
+
+def test_curves_of_compared_fits_share_one_figure() -> None:
+    def curves(shift: float, names: list[str], last: int) -> dict[str, Any]:
+        layout: dict[str, Any] = {"annotations": [{"text": name} for name in names]}
+        layout["xaxis"] = {"range": [0.0, float(last)], "title": {"text": "t in s"}}
+        data: list[dict[str, Any]] = []
+        for axis in ["y", "y2"][: len(names)]:
+            layout[axis.replace("y", "yaxis")] = {"range": [shift, 1.0 + shift]}
+            data += [{"name": name, "x": list(range(last)), "yaxis": axis} for name in ("measurements", "mean")]
+            data[-1]["y"] = [shift] * last
+        return {"data": data, "layout": layout, "panels": names}
+
+    found = comparison_figure({"fit-1": curves(0.0, ["x", "u"], 5), "fit-2": curves(2.0, ["x"], 9)})
+    shown = [(trace["name"], trace["yaxis"], len(trace["x"])) for trace in found["data"]]
+    first = [("measurements", "y", 9), ("fit-1", "y", 5), ("fit-2", "y", 9)]
+    assert shown == [*first, ("measurements", "y2", 5), ("fit-1", "y2", 5)]
+    assert found["data"][1]["line"]["color"] != found["data"][2]["line"]["color"]
+    assert found["layout"]["xaxis"]["range"] == [0.0, 9.0]
+    # Both curves are within the axis, with its margin.
+    assert found["layout"]["yaxis"]["range"] == pytest.approx([-0.18, 3.18])
 
 
 def test_sliders_show_units_that_follow_from_those_of_the_columns(desk: SessionController) -> None:

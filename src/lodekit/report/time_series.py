@@ -143,6 +143,8 @@ RESIDUAL_TABLE_HEADINGS = [
 
 #: For each observable: the check, and the times and standardized values of the residuals that are drawn.
 Residuals = list[tuple[ResidualCheck, Array, Array]]
+#: Traces, layout and caption of a plot.
+CaptionedPlot = tuple[list[dict[str, Any]], dict[str, Any], str]
 
 
 def _standardized_residuals(context: ReportContext) -> Residuals:
@@ -166,10 +168,7 @@ def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
     """Add a table and a plot of residuals in units of the noise, and the warnings that follow from them."""
     page.add_section(context.heading("Residuals"))
     fit, residuals = context.fit, _standardized_residuals(context)
-    # Rows on disk are not drawn, but the last of them were checked.
-    is_summed = fit.measurements.sufficient_statistics is not None
-    looked_at = [check for check in fit.diagnosis.checks if check.looked]
-    checks = looked_at if is_summed else [check for check, _, _ in residuals]
+    checks, is_summed = _tested_observables(fit, residuals), fit.measurements.sufficient_statistics is not None
     if not checks:
         reason = "Only sums over the measurements were kept" if is_summed else "The measurements have no noise"
         page.add_paragraph(f"{reason}, so there are no residuals.")
@@ -190,17 +189,31 @@ def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
         [*RESIDUAL_TABLE_HEADINGS, *(f"correlation with {name}" for name in fit.measurements.inputs)],
         [_residual_table_row(check, fit) for check in checks],
     )
-    if residuals:
-        _add_scatter(page, context, residuals)
-    else:
+    if not residuals:
         looked = max(check.looked for check in checks)
         text = f"There are too many rows to keep all of them in memory; the numbers come from the last {looked}."
         page.add_paragraph(f"{text}{_innovations_caption(checks)}", "note")
-    _add_correlations(page, context, checks)
+    for plot in residual_plots(context, residuals).values():
+        page.add_plot(*plot)
 
 
-def _add_scatter(page: HtmlPage, context: ReportContext, residuals: Residuals) -> None:
-    """Add a plot of residuals over time, one panel for each observable."""
+def _tested_observables(fit: Fit, residuals: Residuals) -> list[ResidualCheck]:
+    """Return the checks that are shown; rows on disk are not drawn, but the last of them were checked."""
+    if fit.measurements.sufficient_statistics is not None:
+        return [check for check in fit.diagnosis.checks if check.looked]
+    return [check for check, _, _ in residuals]
+
+
+def residual_plots(context: ReportContext, residuals: Residuals | None = None) -> dict[str, CaptionedPlot]:
+    """Return plots of the residuals over time and of their autocorrelations by name, as far as there are any."""
+    residuals = _standardized_residuals(context) if residuals is None else residuals
+    plots = {"Residuals": _scatter_plot(context, residuals)} if residuals else {}
+    correlations = _autocorrelation_plot(context, _tested_observables(context.fit, residuals))
+    return plots if correlations is None else {**plots, "Autocorrelation": correlations}
+
+
+def _scatter_plot(context: ReportContext, residuals: Residuals) -> CaptionedPlot:
+    """Return a plot of residuals over time, one panel for each observable."""
     checks = [check for check, _, _ in residuals]
     caption = (
         "Measurement minus mean, divided by the noise; about 95 % of independent noise is between the outer lines."
@@ -215,7 +228,7 @@ def _add_scatter(page: HtmlPage, context: ReportContext, residuals: Residuals) -
     span = (start - margin, stop + margin)
     panels = _residual_panels(context, residuals)
     options: dict[str, Any] = {"time_label": context.time_label, "span": span, "clock": context.fit.clock}
-    page.add_plot(*stack_panels(panels, height=90, **options), caption)
+    return *stack_panels(panels, height=90, **options), caption
 
 
 def _innovations_caption(checks: Sequence[ResidualCheck]) -> str:
@@ -228,8 +241,8 @@ def _innovations_caption(checks: Sequence[ResidualCheck]) -> str:
     )
 
 
-def _add_correlations(page: HtmlPage, context: ReportContext, checks: Sequence[ResidualCheck]) -> None:
-    """Add a plot of the autocorrelations of residuals, one panel for each observable."""
+def _autocorrelation_plot(context: ReportContext, checks: Sequence[ResidualCheck]) -> CaptionedPlot | None:
+    """Return a plot of the autocorrelations of residuals, one panel for each observable; None without any."""
     panels, steps, unit = [], set(), context.unit_suffix("t").strip()
     for check in checks:
         if check.whiteness is None:
@@ -244,11 +257,12 @@ def _add_correlations(page: HtmlPage, context: ReportContext, checks: Sequence[R
         ticks = tuple(tick for tick in (-1.0, -0.5, 0.0, 0.5, 1.0) if low <= tick <= high)
         title = f"<b>{escape_plotly(check.name)}</b>, autocorrelation of residuals"
         panels.append(PlotlyPanel(title, [trace], (low, high), (-band, 0.0, band), ticks))
-    if panels:
-        label = f"lag in steps of {steps.pop()}" if len(steps) == 1 else "lag in steps"
-        caption = "For independent noise, 95 % of the autocorrelations are between the outer lines."
-        span = (0.5, max(len(check.whiteness.lags) for check in checks if check.whiteness is not None) + 0.5)
-        page.add_plot(*stack_panels(panels, height=90, time_label=escape_plotly(label), span=span), caption)
+    if not panels:
+        return None
+    label = f"lag in steps of {steps.pop()}" if len(steps) == 1 else "lag in steps"
+    caption = "For independent noise, 95 % of the autocorrelations are between the outer lines."
+    span = (0.5, max(len(check.whiteness.lags) for check in checks if check.whiteness is not None) + 0.5)
+    return *stack_panels(panels, height=90, time_label=escape_plotly(label), span=span), caption
 
 
 def _residual_table_row(check: ResidualCheck, fit: Fit) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import streamlit as st
 
 from lodekit.errors import LodekitError
-from lodekit.studio.components import configure_page, show_notice
+from lodekit.studio.components import configure_page, follow_other_tabs, show_notice
 from lodekit.studio.controller import SessionController, StudioServer, collect_task
 from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 from lodekit.studio.step_data import render_data
@@ -91,8 +91,8 @@ def main() -> None:
     controller = _open_session()
     _load_start_file(controller)
     collect_task(controller)
-    # The first step compares this with the typed text, and runs the page again if the steps below are out of date.
-    controller.get_or_compute("shown", controller.system, lambda: controller.system)
+    # The first step compares this with the typed text, and draws the page again if the steps below are out of date.
+    st.session_state["drawn"], st.session_state["drawn system"] = controller.state, controller.system
     for step in (render_system, render_data, render_parameters, render_fit, render_comparison, render_downloads):
         try:
             step(controller)
@@ -103,6 +103,7 @@ def main() -> None:
             show_notice(controller.error_message(problem), "warning")
     with st.expander("What the terms mean"):
         st.markdown("\n".join(f"- **{term}**: {meaning}" for term, meaning in read_glossary()))
+    follow_other_tabs(controller)
 
 
 if __name__ == "__main__":

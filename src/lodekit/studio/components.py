@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -10,7 +10,9 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
+from lodekit.studio.controller import SessionController
 from lodekit.studio.figures import apply_theme
+from lodekit.studio.session import StudioSession
 from lodekit.support.html import PLOTLY_CONFIG, read_asset
 
 #: The steps, from top to bottom, with their purpose.
@@ -123,10 +125,45 @@ def _editor_component() -> Any:
 
 
 def equation_editor(text: str, key: str) -> tuple[str, float]:
-    """Show the editor; return its text, and when the user last stopped typing."""
-    callbacks: dict[str, Any] = {"on_text_change": lambda: None, "on_rest_change": lambda: None}
-    state = _editor_component()(data={"text": text}, default={"text": text, "rest": 0}, key=key, **callbacks)
-    return str(state.text if state.text is not None else text), float(state.rest or 0)
+    """Show the editor; return its text, and when the user last stopped typing.
+
+    Each text that is not from this editor is a new edition; what was typed counts for its edition only.
+    """
+    edition, before = st.session_state.get(f"{key} before", (0, text))
+    edition += before != text
+    callbacks: dict[str, Any] = {"on_typed_change": lambda: None, "on_rest_change": lambda: None}
+    data, default = {"text": text, "edition": edition}, {"typed": None, "rest": 0}
+    state = _editor_component()(data=data, default=default, key=key, **callbacks)
+    if state.typed and state.typed["edition"] == edition:
+        text = str(state.typed["text"])
+    st.session_state[f"{key} before"] = edition, text
+    return text, float(state.rest or 0)
+
+
+def edit_value(widget: Callable[..., Any], label: str, value: Any, key: str, **options: Any) -> Any:
+    """Show a value of the session in a widget; return the value that the user chose.
+
+    The widget follows the session if another tab or a computation changes the value.
+    """
+    state = st.session_state
+    if key not in state or state.get(f"{key} before") != value:
+        state[key] = value
+    state[f"{key} before"] = found = widget(label, key=key, **options)
+    return found
+
+
+def store_edit(controller: SessionController, session: StudioSession) -> None:
+    """Store an edit of this tab; the rest of the page is drawn again when the user stops typing or moving."""
+    if st.session_state.get("drawn") == controller.state:
+        st.session_state["drawn"] = session, controller.task
+    controller.session = session
+
+
+@st.fragment(run_every=1.0)
+def follow_other_tabs(controller: SessionController) -> None:
+    """Draw the page again if the session was changed in another tab."""
+    if st.session_state.get("drawn") != controller.state:
+        st.rerun()
 
 
 @st.cache_resource

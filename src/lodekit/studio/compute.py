@@ -224,14 +224,14 @@ def simulate_data(text: EquationText, values: Mapping[str, float], example: str,
 
 
 @lru_cache(maxsize=4)
-def _open_cached(path: Path, dt: float | None, stamp: tuple[int, int]) -> DataFile:
-    return open_data_file(path, dt)
+def _open_cached(path: Path, dt: float | None, split: tuple[ColumnAssignment, ...], stamp: tuple[int, int]) -> DataFile:
+    return open_data_file(path, dt, split)
 
 
-def open_file(path: Path, dt: float | None) -> DataFile:
-    """Return the contents of a data file, and its points."""
+def open_file(path: Path, dt: float | None, split: tuple[ColumnAssignment, ...] = ()) -> DataFile:
+    """Return the contents of a data file, and its points; if columns are given, it is split at their gaps."""
     state = path.stat()
-    return _open_cached(path, dt, (state.st_mtime_ns, state.st_size))
+    return _open_cached(path, dt, split, (state.st_mtime_ns, state.st_size))
 
 
 def propose(path: Path) -> tuple[str, dict[str, str], tuple[ColumnAssignment, ...]]:

@@ -195,6 +195,8 @@ class SessionController:
         self.token, self.folder, self.server = token, folder, server
         self.session = StudioSession()
         self.task: BackgroundTask | None = None
+        #: Several tabs may show one session.
+        self.lock = threading.RLock()
         #: The process that answered last and has the model in memory.
         self.compute_process: ComputeProcess | None = None
         #: Latest error messages by step.
@@ -238,9 +240,15 @@ class SessionController:
         """The path of the data file."""
         return self.folder / self.session.file
 
+    @property
+    def state(self) -> tuple[StudioSession, BackgroundTask | None]:
+        """What a page shows: another value if anything was changed, in this tab or in another one."""
+        return self.session, self.task
+
     def change(self, **changes: Any) -> None:
         """Change what was typed and chosen."""
-        self.session = replace(self.session, **changes)
+        with self.lock:
+            self.session = replace(self.session, **changes)
 
     def error_message(self, error: Exception) -> str:
         """Return a message for users, without any path of this machine."""
@@ -312,7 +320,6 @@ class SessionController:
             equations="\n".join(example["equations"]),
             declared=", ".join(example["parameters"]),
             example=name,
-            edition=session.edition + 1,
             revision=session.revision + 1,
         )
 
@@ -335,7 +342,7 @@ class SessionController:
         plain = safe_name(name)
         write_atomically(self.folder / plain, content)
         self.errors.pop("data", None)
-        names = ("assignments", "dt", "window", "held_out", "record", "truth", "truth_of")
+        names = ("assignments", "dt", "split_gaps", "window", "held_out", "record", "truth", "truth_of")
         defaults = {name: getattr(StudioSession(), name) for name in names}
         self.change(file=plain, is_simulated=is_simulated, revision=self.session.revision + 1, **defaults)
 
@@ -352,10 +359,8 @@ class SessionController:
             session = self.session
             for name, definition in definitions.items():
                 session = session.with_entry(ParameterEntry(name, is_positive="positive" in definition))
-            declared, edition = ", ".join(definitions), session.edition + 1
-            self.session = replace(
-                session, equations=equations, declared=declared, assignments=columns, edition=edition
-            )
+            declared = ", ".join(definitions)
+            self.session = replace(session, equations=equations, declared=declared, assignments=columns)
 
     def simulate(self, **options: Any) -> None:
         """Use simulated data, of the example or of the equations at the slider values."""
@@ -385,16 +390,18 @@ class SessionController:
     @property
     def data_file(self) -> DataFile | None:
         """The contents of the data file; None if there is none."""
-        dt = self.session.dt
-        if not self.session.file:
+        own = self.session
+        if not own.file:
             return None
-        key = (self._file_version(), dt)
-        return self._cached_call("open_file", self.path, dt, key=key, timeout=READ_TIMEOUT_SECONDS)
+        used = (item.assignment for item in self.matches) if own.split_gaps else ()
+        split = tuple(item for item in used if item.column)
+        key = (self._file_version(), own.dt, split)
+        return self._cached_call("open_file", self.path, own.dt, split, key=key, timeout=READ_TIMEOUT_SECONDS)
 
     @property
     def matches(self) -> list[ColumnMatch]:
         """The column of each channel; none without data or system."""
-        if self.data_file is None or self.system is None:
+        if not self.session.file or self.system is None:
             return []
         text, dt, assignments = self.text, self.session.dt, self.session.assignments
         key, arguments = (text, self._file_version(), dt, assignments), (self.path, dt, text, assignments)
@@ -478,8 +485,7 @@ class SessionController:
         """Continue with another session, from the content of its file."""
         session: StudioSession = self.call("open_session", content, self.folder, timeout=READ_TIMEOUT_SECONDS)
         self.clear()
-        old = self.session
-        self.session = replace(session, edition=old.edition + 1, revision=old.revision + 1)
+        self.session = replace(session, revision=self.session.revision + 1)
 
     def remove_fit(self, name: str) -> None:
         """Remove a fit from the session, and its files."""
@@ -542,10 +548,11 @@ def start_subtask(controller: SessionController, name: str, subfolder: str, **re
 
 def collect_task(controller: SessionController) -> bool:
     """Process the result of the task if it has ended; return whether it has."""
-    job = controller.task
-    if job is None or job.is_running:
-        return False
-    controller.task = None
+    with controller.lock:
+        job = controller.task
+        if job is None or job.is_running:
+            return False
+        controller.task = None
     result = job.result()
     controller.errors.pop(job.task, None)
     if "trouble" in result:

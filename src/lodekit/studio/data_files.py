@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +47,11 @@ class DataFile:
         return self.records.get(record, next(iter(self.records.values()), {}))
 
     @property
+    def has_one_time_axis(self) -> bool:
+        """Whether all records are parts of one log, so that windows mean the same in each."""
+        return not self.preview.record_column
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """All columns of numbers except the time, drawn or not."""
         return tuple(own.name for own in self.preview.columns)
@@ -78,16 +84,25 @@ class ColumnMatch:
     evidence: str = ""
 
 
-def open_data_file(path: Path, dt: float | None = None, max_columns: int = 40) -> DataFile:
-    """Return the contents of a data file, with the points of at most `max_columns` columns."""
+def open_data_file(
+    path: Path, dt: float | None = None, split: Sequence[ColumnAssignment] = (), max_columns: int = 40
+) -> DataFile:
+    """Return the contents of a data file, with the points of at most `max_columns` columns.
+
+    split: The columns of a fit; if there are any, the log is split at their gaps, and only these are drawn.
+    """
     preview = preview_table(path)
-    names = {f"c{number}": column.name for number, column in enumerate(preview.columns[:max_columns], 1)}
+    used = [column.name for column in preview.columns[:max_columns]]
+    used = [item.column for item in split] or used
+    names = {f"c{number}": column for number, column in enumerate(used, 1)}
     if not names:
         raise DataError("expected columns of numbers beside the time, found none")
     if preview.time is None and dt is None:
         return DataFile(path, preview, {}, (0.0, 0.0))
     columns = dict(names) if preview.time is None else {**names, "t": preview.time.name}
-    data = load_data(path, channels=list(names), columns=columns, dt=dt, records=preview.record_column or None)
+    options: dict[str, Any] = {"channels": list(names), "columns": columns, "dt": dt, "split_gaps": bool(split)}
+    inputs = tuple(f"c{number}" for number, item in enumerate(split, 1) if item.kind)
+    data = load_data(path, records=preview.record_column or None, inputs=inputs, **options)
     kept = data.measurements
     parts = kept.records if len(kept.records) > 1 else {"": kept}
     records = {}

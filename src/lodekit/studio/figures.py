@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,10 @@ from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 PlotlyFigure = dict[str, Any]
 #: What is drawn from the posterior, and windows of fit and validation.
 SAMPLE_TRACE_COLOR = "rgba(0,158,115,0.55)"
+FIT_COLORS = (PLOTLY_MEAN_COLOR, PLOTLY_TRUTH_COLOR, "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f")
 FIT_WINDOW_COLOR, VALIDATION_WINDOW_COLOR = "rgba(0,114,178,0.10)", "rgba(213,94,0,0.12)"
+#: The traces of a figure of curves that do not depend on the fit.
+MEASURED_TRACES = ("measurements", "averages", "known")
 #: The same colours where the ground is dark.
 DARK_COLORS = {
     PLOTLY_DATA_COLOR: "#c9d1d9",
@@ -144,13 +148,40 @@ def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigu
         band = band_trace(times, low, high, "95 % band of a measurement")
         mean = line_trace("free run", times, round_values(item.mean), PLOTLY_MEAN_COLOR)
         unit = f" in {units[item.name]}" if units.get(item.name) else ""
-        title = f"<b>{escape_plotly(item.name)}</b>{escape_plotly(unit)}"
+        title = f"<b>{escape_plotly(item.title)}</b>{escape_plotly(unit)}"
         title += "" if math.isnan(item.fit_percent) else f" – fit {item.fit_percent:.1f} %"
         traces = [band, _measurement_trace("held-out measurements", item.times, item.values), mean]
         panels.append(PlotlyPanel(title, traces, _finite_limits(low, high, item.values)))
     every = np.concatenate([item.times for item in found.channels])
     span = float(every.min()), float(every.max())
     data, layout = stack_panels(panels, height=150, time_label=_time_label(units.get("t", "")), span=span)
+    return {"data": data, "layout": layout}
+
+
+def comparison_figure(figures: Mapping[str, PlotlyFigure]) -> PlotlyFigure:
+    """Return the means of several fits over the measurements, one panel for each channel.
+
+    figures: The curves of each fit, by its name, with the names of its panels.
+    """
+    panels = dict[str, PlotlyPanel]()
+    for color, (fit, figure) in zip(cycle(FIT_COLORS), figures.items(), strict=False):
+        for number, name in enumerate(figure["panels"]):
+            axis, title = f"y{number + 1 if number else ''}", figure["layout"]["annotations"][number]["text"]
+            own = [trace for trace in figure["data"] if trace["yaxis"] == axis]
+            limits = figure["layout"][axis.replace("y", "yaxis")]["range"]
+            panel = panels.get(name, PlotlyPanel(title, [], (math.inf, -math.inf)))
+            measured = [trace for trace in (*panel.traces, *own) if trace["name"] in MEASURED_TRACES]
+            traces = [trace for trace in panel.traces if trace["name"] not in MEASURED_TRACES]
+            line = {"line": {"color": color, "width": 2}, "name": fit}
+            traces += [{**trace, **line} for trace in own if trace["name"] == "mean"]
+            # The longest window contains the measurements of the others.
+            measured = sorted(measured, key=lambda trace: len(trace["x"]))[-1:]
+            limits = min(panel.limits[0], limits[0]), max(panel.limits[1], limits[1])
+            panels[name] = PlotlyPanel(panel.title, [*measured, *traces], limits)
+    axes = [figure["layout"]["xaxis"] for figure in figures.values()]
+    span = min(axis["range"][0] for axis in axes), max(axis["range"][1] for axis in axes)
+    label = axes[0]["title"]["text"]
+    data, layout = stack_panels(list(panels.values()), height=150, time_label=label, span=span)
     return {"data": data, "layout": layout}
 
 

@@ -161,6 +161,7 @@ class StudioSession:
     is_simulated: Whether the data were simulated here.
     assignments: As changed; all other columns are matched by name.
     dt: The time between two lines of a file without times.
+    split_gaps: Whether the log is split at gaps into several records.
     window: The window of the fit.
     held_out: The window of the validation.
     record: Which of several records is shown; empty for the first.
@@ -168,8 +169,7 @@ class StudioSession:
     truth: True parameters of simulated data.
     truth_of: The equations that they were simulated from.
     tray: The fits, by their names, oldest first.
-    edition: How often the equations were replaced by other means than typing.
-    revision: How often anything else was replaced.
+    revision: How often data or parameters were replaced by other means than typing.
     """
 
     equations: str = ""
@@ -180,6 +180,7 @@ class StudioSession:
     is_simulated: bool = False
     assignments: tuple[ColumnAssignment, ...] = ()
     dt: float | None = None
+    split_gaps: bool = False
     window: tuple[float | None, float | None] = (None, None)
     held_out: tuple[float, float] | None = None
     record: str = ""
@@ -188,7 +189,6 @@ class StudioSession:
     truth: Mapping[str, float] = field(default_factory=dict)
     truth_of: str = ""
     tray: tuple[str, ...] = ()
-    edition: int = 0
     revision: int = 0
 
     def entry(self, name: str) -> ParameterEntry:
@@ -218,7 +218,7 @@ class StudioSession:
     def fit_options(self) -> dict[str, Any]:
         """How the data file is read and the system fitted, as `lodekit.workflow.pipeline.prepare_fit` takes it."""
         options = {name: value for name, value in self.choices.items() if name != "seed"}
-        return {"dt": self.dt, "window": self.window, **options}
+        return {"dt": self.dt, "window": self.window, "split_gaps": self.split_gaps, **options}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; `session_from_dict` makes the session again."""
@@ -235,7 +235,8 @@ def session_from_dict(content: Any) -> StudioSession:
     True
     """
     try:
-        plain = dict(content)
+        # Earlier versions saved the number of edits of the equations.
+        plain = {name: value for name, value in dict(content).items() if name != "edition"}
         plain["entries"] = tuple(ParameterEntry(**item) for item in plain["entries"])
         plain["assignments"] = tuple(ColumnAssignment(**item) for item in plain["assignments"])
         plain["choices"] = {**DEFAULT_CHOICES, **plain["choices"]}

@@ -71,8 +71,7 @@ def _non_default_options(choices: Mapping[str, Any]) -> dict[str, Any]:
 def generate_command(session: StudioSession) -> str:
     """Return the command that makes the same fit, with results in its default folder."""
     words = ["lodekit", "fit", SYSTEM_FILE, session.file]
-    words += [] if session.dt is None else ["--dt", repr(session.dt)]
-    words += _window_options(session.window)
+    words += _read_options(session, session.window)
     for name, value in _non_default_options(session.choices).items():
         words += [f"--{name}", value]
     return shlex.join([*words, "--seed", str(session.choices["seed"])])
@@ -89,16 +88,17 @@ def generate_shell(session: StudioSession) -> str:
     """
     lines = [f"{generate_command(session)} --out {RESULT_FOLDER}"]
     if session.held_out is not None:
-        more = [] if session.dt is None else ["--dt", repr(session.dt)]
-        more += ["--given", ",".join(session.given)] if session.given else []
-        more += _window_options(session.held_out)
+        more = ["--given", ",".join(session.given)] if session.given else []
+        more += _read_options(session, session.held_out)
         lines.append(shlex.join(["lodekit", "validate", RESULT_FOLDER, session.file, *more]))
     return "\n".join(lines)
 
 
-def _window_options(window: tuple[float | None, float | None]) -> list[str]:
-    named = zip(("--from", "--to"), window, strict=True)
-    return [word for option, edge in named if edge is not None for word in (option, repr(edge))]
+def _read_options(session: StudioSession, window: tuple[float | None, float | None]) -> list[str]:
+    """Return the options of the command line for reading a window of the data file."""
+    named = zip(("--dt", "--from", "--to"), (session.dt, *window), strict=True)
+    options = [word for option, value in named if value is not None for word in (option, repr(value))]
+    return options + ["--split-gaps"] * session.split_gaps
 
 
 def generate_script(session: StudioSession) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from lodekit.errors import LodekitError
-from lodekit.studio.components import show_figure, show_heading, show_notice
+from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice
 from lodekit.studio.controller import SessionController
 from lodekit.studio.data_files import MAX_SIMULATION_TIMES, ColumnMatch, DataFile
 from lodekit.studio.figures import record_figure
@@ -32,9 +32,17 @@ def render_data(controller: SessionController) -> None:
         _simulation_form(controller)
     if trouble := controller.errors.get("data"):
         show_notice(trouble, "warning")
+    if not (own := controller.session).file:
+        show_notice("Upload a CSV or Parquet file with a time column, or simulate data from the equations above.")
+        return
+    # This is shown also if the file cannot be split.
+    label, about = "Split at gaps into several records", "A gap is at least six times as long as most steps."
+    split = edit_value(st.checkbox, label, own.split_gaps, "split-gaps", help=about)
+    if split != own.split_gaps:
+        controller.change(split_gaps=split, record="")
+        st.rerun()
     recording = controller.data_file
     if recording is None:
-        show_notice("Upload a CSV or Parquet file with a time column, or simulate data from the equations above.")
         return
     _describe_file(controller, recording)
     if recording.records:
@@ -85,9 +93,10 @@ def _describe_file(controller: SessionController, data_file: DataFile) -> None:
     time = f"time in column {look.time.name} ({look.time_reason})" if look.time else "no time column"
     parts = [f"**{own.file}**: {look.n_rows} lines", time, *data_file.notes]
     parts += [f"{name} is not used: it {why}" for name, why in look.skipped_columns.items()]
+    parts += ["no gap found, so this is one record"] * (own.split_gaps and len(data_file.records) == 1)
     st.markdown("; ".join(part.replace("[", "\\[").replace("$", "\\$") for part in parts) + ".")
     if look.time is None:
-        dt = st.number_input("Sampling interval", min_value=0.0, value=own.dt or 0.0, key=f"dt-{own.revision}")
+        dt = edit_value(st.number_input, "Sampling interval", own.dt or 0.0, "dt", min_value=0.0)
         if (dt or None) != own.dt:
             controller.change(dt=dt or None)
             st.rerun()
@@ -118,7 +127,7 @@ def _show_record(controller: SessionController, data_file: DataFile) -> None:
         origin=data_file.origin,
     )
     brush = WINDOW_TARGETS[0]
-    if len(data_file.records) < 2:
+    if data_file.has_one_time_axis:
         label = "Drag over the plot to select a window for"
         brush = st.segmented_control(label, WINDOW_TARGETS, default=brush, key="brush") or brush
     else:
@@ -142,19 +151,19 @@ def _choose_record(controller: SessionController, data_file: DataFile) -> str:
     if len(names) < 2:
         return ""
     own = controller.session
-    place = names.index(own.record) if own.record in names else 0
+    record = own.record if own.record in names else names[0]
     label = f"Record to show (all {len(names)} are fitted together)"
-    chosen = st.selectbox(label, names, place, key=f"which-{own.revision}")
-    if chosen != names[place]:
-        controller.change(record=str(chosen))
+    chosen = str(edit_value(st.selectbox, label, record, "record", options=names))
+    if chosen != record:
+        controller.change(record=chosen)
         st.rerun()
-    return str(chosen)
+    return chosen
 
 
 def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tuple[float, float]) -> None:
     """Show the windows as numbers, for keyboards, and buttons for the usual choices; validation needs one record."""
-    own, span, is_one = controller.session, data_file.window, len(data_file.records) < 2
-    key = f"{own.revision}-{own.window}-{own.held_out}"
+    own, span, is_one = controller.session, data_file.window, data_file.has_one_time_axis
+    number = {"format": "%.6g"}
     all_of_it, split, one, two, three, four = st.columns([3, 4, 2, 2, 2, 2], vertical_alignment="bottom")
     if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):
         controller.change(window=(None, None), held_out=None)
@@ -163,16 +172,16 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
         edge = span[0] + 0.7 * (span[1] - span[0])
         controller.change(window=(None, edge), held_out=(edge, span[1]))
         st.rerun()
-    first = one.number_input("Fit from", value=fitted[0], format="%.6g", key=f"from-{key}")
-    last = two.number_input("Fit to", value=fitted[1], format="%.6g", key=f"to-{key}")
+    first = edit_value(one.number_input, "Fit from", fitted[0], "from", **number)
+    last = edit_value(two.number_input, "Fit to", fitted[1], "to", **number)
     if (first, last) != fitted:
         controller.set_window(first, last, for_validation=False)
         st.rerun()
     if not is_one:
         return
     held = own.held_out or (span[1], span[1])
-    begin = three.number_input("Validate from", value=held[0], format="%.6g", key=f"hold-from-{key}")
-    end = four.number_input("Validate to", value=held[1], format="%.6g", key=f"hold-to-{key}")
+    begin = edit_value(three.number_input, "Validate from", held[0], "hold-from", **number)
+    end = edit_value(four.number_input, "Validate to", held[1], "hold-to", **number)
     if (begin, end) != held:
         controller.set_window(begin, end, for_validation=True)
         st.rerun()
@@ -189,22 +198,16 @@ def _edit_columns(controller: SessionController, data_file: DataFile) -> None:
 
 
 def _edit_column(controller: SessionController, data_file: DataFile, item: ColumnMatch) -> None:
-    own, revision = item.assignment, controller.session.revision
+    own = item.assignment
     columns = [NOT_MEASURED, *data_file.columns]
     name, where, role, why = st.columns([2, 4, 4, 5], vertical_alignment="center")
     name.markdown(f"`{own.channel}`")
-    index = columns.index(own.column) if own.column in columns else 0
-    end, hidden = f"{revision}-{own.channel}", {"label_visibility": "collapsed"}
-    column = where.selectbox(f"Column of {own.channel}", columns, index=index, key=f"column-{end}", **hidden)
-    kind = role.selectbox(
-        f"Role of {own.channel}",
-        list(ROLE_LABELS),
-        index=list(ROLE_LABELS).index(own.kind),
-        format_func=ROLE_LABELS.__getitem__,
-        key=f"role-{end}",
-        disabled=not own.column,
-        **hidden,
-    )
+    place = own.column if own.column in columns else NOT_MEASURED
+    hidden: dict[str, Any] = {"label_visibility": "collapsed"}
+    choice = {"options": list(ROLE_LABELS), "format_func": ROLE_LABELS.__getitem__, "disabled": not own.column}
+    column_label, role_label = f"Column of {own.channel}", f"Role of {own.channel}"
+    column = edit_value(where.selectbox, column_label, place, f"column-{own.channel}", options=columns, **hidden)
+    kind = edit_value(role.selectbox, role_label, own.kind, f"role-{own.channel}", **choice, **hidden)
     why.caption(item.reason)
     is_measured = column != NOT_MEASURED
     new = ColumnAssignment(own.channel, str(column) if is_measured else "", str(kind) if is_measured else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from lodekit.errors import LodekitError
-from lodekit.studio.components import show_figure, show_heading, show_notice, show_table
+from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice, show_table
 from lodekit.studio.controller import (
     SessionController,
     collect_task,
@@ -20,6 +20,7 @@ from lodekit.studio.controller import (
     start_fit_or_report,
     start_subtask,
 )
+from lodekit.studio.figures import comparison_figure
 from lodekit.studio.session import LATENT_KERNELS, NOISE_MODELS, PRIOR_TYPES
 from lodekit.studio.session_files import (
     MAX_UPLOAD_BYTES,
@@ -62,29 +63,23 @@ def render_fit(controller: SessionController) -> None:
 
 
 def _edit_fit_choices(controller: SessionController) -> None:
-    own, revision = controller.session.choices, controller.session.revision
+    own = controller.session.choices
 
-    def choose(widget: Any, label: str, field: str, options: Any, **more: Any) -> str:
-        index = options.index(own[field])
-        return str(widget(label, options, index=index, key=f"{field}-{revision}", **more))
+    def choose(widget: Any, label: str, field: str, **more: Any) -> Any:
+        return edit_value(widget, label, own[field], field, **more)
 
     labels = {"channel": "one level for each channel", "shared": "one level for all"}
     labels |= {"latent": "the free functions", "channels": "the channels"}
     radio: dict[str, Any] = {"format_func": labels.__getitem__, "horizontal": True}
-    noise = choose(st.radio, "Noise", "noise", NOISE_MODELS, **radio)
-    prior = choose(st.radio, "Prior on", "prior", PRIOR_TYPES, **radio)
-    latent = choose(st.selectbox, "Covariance function", "latent", LATENT_KERNELS)
-    seed = st.number_input("Random seed of the starting points", 0, 10**6, own["seed"], key=f"seed-{revision}")
+    noise = choose(st.radio, "Noise", "noise", options=NOISE_MODELS, **radio)
+    prior = choose(st.radio, "Prior on", "prior", options=PRIOR_TYPES, **radio)
+    latent = choose(st.selectbox, "Covariance function", "latent", options=LATENT_KERNELS)
+    seed = choose(st.number_input, "Random seed of the starting points", "seed", min_value=0, max_value=10**6)
     given, possible = controller.given, controller.possible_given
     if given and controller.session.held_out is not None:
-        chosen = st.selectbox(
-            "Known channels in the validation window",
-            possible,
-            index=possible.index(given),
-            key=f"given-{revision}",
-            format_func=", ".join,
-            help="The free run predicts all other channels from these.",
-        )
+        label, about = "Known channels in the validation window", "The free run predicts all other channels from these."
+        options: dict[str, Any] = {"options": possible, "format_func": ", ".join, "help": about}
+        chosen = edit_value(st.selectbox, label, given, "given", **options)
         if tuple(chosen) != given:
             controller.change(given=tuple(chosen))
     new = {"noise": noise, "latent": latent, "prior": prior, "seed": int(seed)}
@@ -142,10 +137,20 @@ def show_result(controller: SessionController, name: str) -> None:
         words += "; ".join(f"{line[0]} = {line[1][0]}" for line in lines)
         records = list(found["figures"])
         record = str(st.selectbox("Record", records, key=f"record-of-{name}")) if len(records) > 1 else records[0]
-        show_figure(found["figures"][record], words, f"channels-{name}-{record}")
-        st.caption("Posterior mean, 95 % band and samples, without measurement noise.")
+        figures = record_figures(found, record)
+        for tab, (title, figure) in zip(st.tabs(list(figures)), figures.items(), strict=True):
+            with tab:
+                alt_text = words if title == "Curves" else f"{title} of {', '.join(found['residuals'])}, {name}"
+                show_figure(figure, alt_text, f"{title}-{name}-{record}")
+                st.caption(figure.get("caption", ""))
     if found["validation"] is not None:
         _show_validation(found["validation"], name)
+
+
+def record_figures(result: Mapping[str, Any], record: str) -> dict[str, Any]:
+    """Return the figures of a record of a fit by name; sessions of earlier versions have the curves only."""
+    figures = result["figures"][record]
+    return {"Curves": figures} if "data" in figures else figures
 
 
 def _show_badges(name: str, result: Mapping[str, Any]) -> None:
@@ -267,11 +272,31 @@ def render_comparison(controller: SessionController) -> None:
     show_table(head, lines, numeric_columns=[4], aria_label="All fits of this session")
     if not is_comparable:
         st.caption("Log evidences can be compared only between fits to the same data and window.")
+    _show_compared_curves(tray)
     left, right = st.columns([3, 7], vertical_alignment="bottom")
     chosen = left.selectbox("Fit to remove", [name for name, _ in tray], key=f"out-{len(tray)}")
     if right.button("Remove", key="forget", icon=":material/delete:") and chosen:
         controller.remove_fit(str(chosen))
         st.rerun()
+
+
+def _show_compared_curves(tray: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Show the curves of all fits to the data of the last one in one figure; there are several records in some."""
+    newest = tray[-1][1]
+    record, source = next(iter(newest["figures"])), newest["source"]
+    figures = {
+        name: result["figures"][record]["Curves"]
+        for name, result in tray
+        if result["source"] == source and "Curves" in result["figures"].get(record, {})
+    }
+    if len(figures) > 1:
+        options: dict[str, Any] = {"selection_mode": "multi", "default": list(figures), "key": f"curves-{len(tray)}"}
+        chosen = st.pills("Curves to compare", list(figures), **options)
+        if chosen:
+            alt_text = f"Posterior means of {', '.join(chosen)} over the measurements"
+            show_figure(comparison_figure({name: figures[name] for name in chosen}), alt_text, f"compare-{chosen}")
+            several = f", record {record}" if len(newest["figures"]) > 1 else ""
+            st.caption(f"Posterior means of the fits to {source}{several}.")
 
 
 def _comparison_row(name: str, result: Mapping[str, Any], *, is_best: bool) -> list[Any]:

@@ -11,12 +11,14 @@ import streamlit as st
 
 from lodekit.errors import LodekitError
 from lodekit.studio.components import (
+    edit_value,
     equation_editor,
     parameter_sliders,
     render_html,
     show_heading,
     show_notice,
     show_table,
+    store_edit,
 )
 from lodekit.studio.controller import SessionController, start_fit_or_report
 from lodekit.studio.figures import describe_poles, pole_plot_svg
@@ -44,7 +46,7 @@ def render_system(controller: SessionController) -> None:
             _show_analysis(parsed)
     if parsed.equations:
         _show_algebra(controller, parsed)
-    if rested and controller.get_cached("shown") != controller.system:
+    if rested and st.session_state.get("drawn system") != controller.system:
         # The steps below show other equations now; they are updated when the user stops typing.
         st.rerun()
 
@@ -53,13 +55,9 @@ def _choose_example(controller: SessionController) -> None:
     ready = controller.catalog
     names = [OWN_EQUATIONS, *ready]
     now = controller.session.example if controller.example is not None else OWN_EQUATIONS
-    chosen = st.selectbox(
-        "Start with an example",
-        names,
-        index=names.index(now),
-        format_func=lambda name: name if name == OWN_EQUATIONS else f"{name.replace('_', ' ')}: {ready[name]['story']}",
-        key=f"example-{controller.session.edition}-{now}",
-    )
+    labels = {name: f"{name.replace('_', ' ')}: {item['story']}" for name, item in ready.items()}
+    options = {"options": names, "format_func": lambda name: labels.get(name, name)}
+    chosen = edit_value(st.selectbox, "Start with an example", now, "example", **options)
     if chosen not in (now, OWN_EQUATIONS):
         controller.set_example(chosen)
         st.rerun()
@@ -68,15 +66,17 @@ def _choose_example(controller: SessionController) -> None:
 def _edit_equations(controller: SessionController) -> bool:
     """Show the editor, and return whether the user has just stopped typing."""
     own = controller.session
-    text, rest = equation_editor(own.equations, key=f"equations-{own.edition}")
-    declared = st.text_input(
+    text, rest = equation_editor(own.equations, key="equations")
+    declared = edit_value(
+        st.text_input,
         "Parameters that are not recognised automatically",
         own.declared,
-        key=f"declared-{own.edition}",
+        "declared",
         max_chars=2000,
         help="Unknown constants, separated by commas. Every other name is a channel: a function of time.",
     )
-    controller.change(equations=text, declared=declared)
+    if (text, declared) != (own.equations, own.declared):
+        store_edit(controller, replace(controller.session, equations=text, declared=declared))
     before = st.session_state.get("typed", rest)
     st.session_state["typed"] = rest
     return bool(rest != before or declared != own.declared)
@@ -183,14 +183,14 @@ def _show_sliders(controller: SessionController, names: tuple[str, ...]) -> bool
         # A value that was typed may lie outside.
         limits = {"low": min(low, entry.value), "high": max(high, entry.value), "value": entry.value}
         sliders.append({"name": name, "label": label, **limits})
-    values, rest = parameter_sliders(sliders, key=f"s-{revision}-{'-'.join(names)}")
-    before = st.session_state.get(f"seen-{revision}", (values, rest))
-    st.session_state[f"seen-{revision}"] = (values, rest)
+    values, rest = parameter_sliders(sliders, key=f"s-{'-'.join(names)}")
+    before = st.session_state.get(f"seen-{names}", (values, rest))
+    st.session_state[f"seen-{names}"] = (values, rest)
     for name in names:
         entry = controller.session.entry(name)
         value = values.get(name, entry.value)
         if value not in (before[0].get(name, value), entry.value):
-            controller.session = controller.session.with_entry(replace(entry, value=value))
+            store_edit(controller, controller.session.with_entry(replace(entry, value=value)))
     return bool(rest != before[1])
 
 
@@ -207,23 +207,19 @@ def _edit_parameters(controller: SessionController, names: tuple[str, ...]) -> N
 
 def _edit_parameter(controller: SessionController, name: str) -> bool:
     """Show the options of one parameter, and return whether they were changed."""
-    own, revision = controller.session.entry(name), controller.session.revision
+    own = controller.session.entry(name)
     head, typed, fixed, sign, bounds, prior = st.columns([1, 3, 2, 2, 3, 4], vertical_alignment="center")
     head.markdown(f"`{name}`")
     hidden: dict[str, Any] = {"label_visibility": "collapsed"}
-    key = f"v-{revision}-{name}-{own.value}"
-    short = {**hidden, "max_chars": 60}
+    short, low = {**hidden, "max_chars": 60}, {"placeholder": "bounds, 0.1 to 10"}
+    shape = {"placeholder": "prior, normal(5, 1)"}
     new = replace(
         own,
-        value=float(typed.number_input(f"Value of {name}", value=own.value, format="%.6g", key=key, **hidden)),
-        is_fixed=fixed.checkbox("fixed", own.is_fixed, key=f"f-{revision}-{name}"),
-        is_positive=sign.checkbox("\\> 0", own.is_positive, key=f"p-{revision}-{name}"),
-        bounds=bounds.text_input(
-            f"Bounds of {name}", own.bounds, placeholder="bounds, 0.1 to 10", key=f"b-{revision}-{name}", **short
-        ),
-        prior=prior.text_input(
-            f"Prior of {name}", own.prior, placeholder="prior, normal(5, 1)", key=f"q-{revision}-{name}", **short
-        ),
+        value=edit_value(typed.number_input, f"Value of {name}", own.value, f"v-{name}", format="%.6g", **hidden),
+        is_fixed=edit_value(fixed.checkbox, "fixed", own.is_fixed, f"f-{name}"),
+        is_positive=edit_value(sign.checkbox, "\\> 0", own.is_positive, f"p-{name}"),
+        bounds=edit_value(bounds.text_input, f"Bounds of {name}", own.bounds, f"b-{name}", **short, **low),
+        prior=edit_value(prior.text_input, f"Prior of {name}", own.prior, f"q-{name}", **short, **shape),
     )
     if new != own:
         controller.session = controller.session.with_entry(new)

@@ -18,8 +18,9 @@ import numpy as np
 from lodekit.data.observations import Observations
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
+from lodekit.report.document import MAX_SHOWN_RECORDS
 from lodekit.report.panels import ReportContext
-from lodekit.report.time_series import channels_figure
+from lodekit.report.time_series import channels_figure, residual_plots
 from lodekit.results.equation_residuals import EquationEvaluator, compute_curve_residuals
 from lodekit.results.fit import Fit
 from lodekit.results.summary import displayed_hyperparameters
@@ -96,8 +97,8 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         "equations": list(gp.system.equations),
         "channels": list(gp.system.plain_channels),
         "figures": {
-            record: _record_curves_figure(gp, product.source, part)
-            for record, part in zip(gp.records_, gp.fit_.record_fits, strict=True)
+            record: _record_figures(gp, product.source, part)
+            for record, part in zip(gp.records_[:MAX_SHOWN_RECORDS], gp.fit_.record_fits, strict=False)
         },
         "certificate": _certify(gp),
         "independent": gp.diagnose().is_independent,
@@ -106,18 +107,24 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _record_curves_figure(gp: LODEGP, name: str, fit: Fit) -> dict[str, Any]:
+def _record_figures(gp: LODEGP, name: str, fit: Fit) -> dict[str, Any]:
+    """Return figures of a record by name: curves with samples, residuals, and their autocorrelations."""
     own = LODEGP.from_fit(fit)
     subject = ReportContext(own, gp.labels_["units"], name, {}, fit.measurements.extended_window)
     data, layout = channels_figure(subject)
+    caption = "Posterior mean, 95 % band and samples, without measurement noise."
     times = subject.curve_times[:: max(len(subject.curve_times) // 200, 1)]
     names = [name for name in subject.observables if name not in fit.measurements.inputs]
     try:
         drawn = own.sample(times, 3, random_state=0, observable=names)
+        data = add_sample_traces(data, subject.observables, names, times, np.asarray(drawn))
     except LodekitError:
         # Priors that are too rough to be drawn at many times have no samples here.
-        return {"data": data, "layout": layout}
-    return {"data": add_sample_traces(data, subject.observables, names, times, np.asarray(drawn)), "layout": layout}
+        caption = "Posterior mean and 95 % band, without measurement noise."
+    plots = {"Curves": (data, layout, caption), **residual_plots(subject)}
+    figures = {title: dict(zip(("data", "layout", "caption"), plot, strict=True)) for title, plot in plots.items()}
+    figures["Curves"]["panels"] = subject.observables
+    return figures
 
 
 def _certify(gp: LODEGP) -> dict[str, Any]:
@@ -136,10 +143,12 @@ def _certify(gp: LODEGP) -> dict[str, Any]:
 
 def _validate(gp: LODEGP, folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return how well the part of the data that was held out is predicted."""
-    if len(gp.fit_.record_fits) > 1:
+    split_gaps = request["options"].get("split_gaps", False)
+    if len(gp.fit_.record_fits) > 1 and not split_gaps:
         return {"trouble": "expected one record for validation, got several in this file; use a file with one of them"}
     try:
-        record = read_record(gp, folder / request["data"], None, request["dt"], tuple(request["held_out"]))
+        options = {"window": tuple(request["held_out"]), "dt": request["dt"], "split_gaps": split_gaps}
+        record = read_record(gp, folder / request["data"], **options)
         found = gp.validate(record, given=request["given"] or None)
     except LodekitError as problem:
         return {"trouble": user_message(problem, folder)}

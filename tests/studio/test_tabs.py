@@ -1,0 +1,129 @@
+"""The page without a browser: what it shows, and what two tabs of one session show of each other's edits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.studio.present import Patient, Present
+
+st = pytest.importorskip("streamlit", reason="the studio needs Streamlit: pip install 'lodekit[studio]'")
+
+OpenTab = Callable[..., Any]
+
+
+@pytest.fixture
+def open_tab(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenTab]:
+    """A function that opens a tab: of a new session, or of that of another tab."""
+    from streamlit.testing.v1 import AppTest
+
+    monkeypatch.setattr("lodekit.studio.controller.ComputeProcess", Present)
+    monkeypatch.setattr("lodekit.studio.controller.StudioServer", Patient)
+    st.cache_resource.clear()
+
+    def make(other: Any = None) -> Any:
+        tab = AppTest.from_file("../../src/lodekit/studio/app.py", default_timeout=60)
+        if other is not None:
+            tab.query_params["session"] = other.query_params["session"]
+        return tab.run()
+
+    yield make
+    st.cache_resource.clear()
+
+
+def test_an_edit_in_one_tab_appears_in_the_other(open_tab: OpenTab) -> None:
+    first = open_tab()
+    first.selectbox(key="example").select("heating").run()
+    second = open_tab(first)
+    # Half a sentence in the second tab stays there: it is sent when the field is left.
+    second.text_input(key="b-b").set_value("0.1 to 5")
+    first.number_input(key="v-a").set_value(7.5).run()
+    first.text_input(key="declared").set_value("a, b, c").run()
+    first.checkbox(key="f-b").check().run()
+    second.run()
+    assert second.number_input(key="v-a").value == 7.5
+    assert second.text_input(key="declared").value == "a, b, c"
+    assert second.checkbox(key="f-b").value
+    assert second.text_input(key="b-b").value == "0.1 to 5"
+    first.run()
+    assert first.text_input(key="b-b").value == "0.1 to 5"
+    # A tab that was not used since does not bring old values back.
+    assert first.number_input(key="v-a").value == 7.5
+    assert not second.exception
+
+
+def test_roles_windows_and_fits_of_one_tab_appear_in_the_other(open_tab: OpenTab) -> None:
+    first = open_tab()
+    first.selectbox(key="example").select("heating").run()
+    second = open_tab(first)
+    next(button for button in first.button if button.label == "Simulate").click().run()
+    first.selectbox(key="role-u").select("linear").run()
+    first.number_input(key="to").set_value(5.0).run()
+    first.button(key="fit").click().run()
+    second.run()
+    assert second.selectbox(key="role-u").value == "linear"
+    assert second.number_input(key="to").value == 5.0
+    shown = "".join(item.body for item in second.get("html"))
+    assert "fit-1" in shown
+    assert "All fits of this session" in shown
+    assert [tab.label for tab in second.tabs] == ["Curves", "Residuals", "Autocorrelation"]
+    second.button(key="fit").click().run()
+    assert second.session_state["curves-2"] == ["fit-1", "fit-2"]
+    assert not second.exception
+
+
+def test_the_data_step_offers_to_split_a_log_at_gaps(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    tab.selectbox(key="example").select("heating").run()
+    assert not any(box.key == "split-gaps" for box in tab.checkbox)
+    next(button for button in tab.button if button.label == "Simulate").click().run()
+    tab.checkbox(key="split-gaps").check().run()
+    assert any("no gap found, so this is one record" in text.value for text in tab.markdown)
+
+
+def test_what_was_typed_before_another_tab_changed_the_equations_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from lodekit.studio import components
+
+    state: dict[str, Any] = {}
+    typed: dict[str, Any] = {"typed": None, "rest": 0}
+    sent: list[dict[str, Any]] = []
+
+    def show(data: dict[str, Any], **_: Any) -> SimpleNamespace:
+        sent.append(data)
+        return SimpleNamespace(**typed)
+
+    monkeypatch.setattr(st, "session_state", state)
+    monkeypatch.setattr(components, "_editor_component", lambda: show)
+    assert components.equation_editor("x' = v", "e")[0] == "x' = v"
+    typed["typed"] = {"text": "x' = 2*v", "edition": sent[-1]["edition"]}
+    assert components.equation_editor("x' = v", "e")[0] == "x' = 2*v"
+    # Another tab has changed the text; the browser has not answered yet.
+    assert components.equation_editor("x' = 3*v", "e")[0] == "x' = 3*v"
+    assert sent[-1]["edition"] != sent[-2]["edition"]
+    typed["typed"] = {"text": "x' = 4*v", "edition": sent[-1]["edition"]}
+    assert components.equation_editor("x' = 3*v", "e")[0] == "x' = 4*v"
+
+
+def test_a_page_is_drawn_again_if_another_tab_changed_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lodekit.studio import components
+    from lodekit.studio.controller import SessionController
+
+    server = Patient()
+    own = server.open()
+    runs: list[int] = []
+    monkeypatch.setattr(st, "session_state", {"drawn": own.state})
+    monkeypatch.setattr(st, "rerun", lambda: runs.append(1))
+    follow: Callable[[SessionController], None] = components.follow_other_tabs.__wrapped__
+    follow(own)
+    components.store_edit(own, own.session)
+    follow(own)
+    assert not runs
+    own.change(equations="x' = v")
+    follow(own)
+    assert runs
+    server.close()
