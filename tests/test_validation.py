@@ -207,7 +207,7 @@ def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) ->
     assert doubtful.is_suspicious
     fit = replace(gp.fit_, diagnosis=replace(gp.fit_.diagnosis, checks=(doubtful,)))
     carried = lk.LODEGP.from_fit(fit).validate(times, data, ahead=())
-    assert carried.sentences[-1].startswith("the fit itself said: residuals of y are correlated (lag 1: 0.9")
+    assert carried.sentences[-1].startswith("warning of the fit: residuals of y are correlated (lag 1: 0.9")
 
 
 def test_a_verdict_needs_an_effect_and_not_only_significance() -> None:

@@ -72,6 +72,19 @@ def test_names_that_make_no_sense_are_told_before_data_are_read(folder: Path) ->
         pipeline.fit_file(file, folder / "log.csv", columns={"T9": "other"})
 
 
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ([], {}, r"expected the path of a data file, or a list of paths, got \[\]"),
+        ({"t": [0.0]}, {}, "got dict; LODEGP.fit takes tables"),
+        ("log.csv", {"split_gap": True}, r"fit_file\(\) has no argument 'split_gap'; did you mean 'split_gaps'"),
+    ],
+)
+def test_what_fit_file_cannot_use_is_refused(folder: Path, data: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(lk.LodekitError, match=message):
+        lk.fit_file(folder / "room.toml", data, **options)
+
+
 def test_results_are_computed_first_and_written_whole(
     product: FitRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -219,7 +219,7 @@ def test_what_cannot_be_watched_is_refused(folder: Path, tmp_path: Path) -> None
         ("nothing.csv",): "nothing.csv is not there",
         ("log.csv", "--once", "--false-alarms", "2"): "expected false_alarms",
         ("log.csv", "--once", "--ahead", "-1"): "expected a time ahead such as '24 h'",
-        ("log.csv", "--once", "--ahead", "5 s"): "the unit of the time is not known",
+        ("log.csv", "--once", "--ahead", "5 s"): "the unit of time is not known",
         ("log.csv", "--once", "--resume", "log.csv"): "log.csv is not the saved state of a lodekit stream",
         ("log.csv", "--once", "--resume", "m.lodekit"): "it is a saved model",
         ("log.csv", "--once", "--resume", str(tmp_path / "none")): "cannot read",

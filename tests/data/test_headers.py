@@ -118,10 +118,10 @@ def test_noise_without_a_unit_has_that_of_its_values() -> None:
 @pytest.mark.parametrize(
     ("columns", "units", "options", "match"),
     [
-        ({"t": T, "x [m]": T}, {"x": "rad"}, {}, r"column x \[m\] says that it is in m, but x is in rad"),
-        ({"t": T, "x [grad]": T}, {"x": "rad"}, {}, "in grad, but x is in rad"),
-        ({"time [m]": T, "x": T}, {"t": "s"}, {}, r"column time \[m\] says that it is in m, but t is in s"),
-        ({"time_s": T, "x": T}, {"t": "m"}, {}, "the name of column time_s says that it is in s, but t is in m"),
+        ({"t": T, "x [m]": T}, {"x": "rad"}, {}, r"column x \[m\] is in m, according to its name, but x is in rad"),
+        ({"t": T, "x [grad]": T}, {"x": "rad"}, {}, "in grad, according to its name, but x is in rad"),
+        ({"time [m]": T, "x": T}, {"t": "s"}, {}, r"column time \[m\] is in m, according to its name, but t is in s"),
+        ({"time_s": T, "x": T}, {"t": "m"}, {}, "column time_s is in s, according to its name, but t is in m"),
         ({"t": T, "d [mm]": T}, {"x": "m", "t": "s"}, {"columns": {"x - y": "d"}}, "that of x - y is not known"),
         (
             {"t": [datetime(2026, 1, 1 + k) for k in range(10)], "x": T},

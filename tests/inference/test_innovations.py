@@ -106,7 +106,7 @@ def test_the_markov_engine_looks_at_the_whole_record(monkeypatch: pytest.MonkeyP
         strict=True,
     ):
         np.testing.assert_allclose(own[3:], other[3:], rtol=0, atol=1e-8)
-    with pytest.raises(lk.LodekitError, match="the unit of the time is s"):
+    with pytest.raises(lk.LodekitError, match="the unit of time is s"):
         gp.predict(ahead="3 m")
     with pytest.raises(lk.LodekitError, match="expected a time ahead such as '24 h'"):
         gp.predict(ahead="soon")

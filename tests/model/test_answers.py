@@ -202,3 +202,31 @@ def test_residuals_of_several_records_are_labelled_on_two_lines() -> None:
     figure.draw_without_rendering()
     extents = [axis.yaxis.label.get_window_extent() for axis in figure.axes[::3]]
     assert extents[1].y1 < extents[0].y0
+
+
+def test_a_series_is_an_input_with_the_times_of_its_index(plant: tuple[lk.LODEGP, str]) -> None:
+    pandas, (gp, _) = pytest.importorskip("pandas"), plant
+    dates = pandas.date_range("2024-03-04", periods=6, freq="h")
+    values = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 1.0])
+    expected = gp.simulate(dates, {"u": (dates, values)}, as_frame=False)
+    series = pandas.Series(values, index=dates)
+    for given in (series, pl.Series(values)):
+        assert np.array_equal(gp.simulate(dates, {"u": given}, as_frame=False), expected)
+    # Before its first time an input has its first value.
+    assert not np.allclose(gp.simulate(dates, {"u": series[2:]}, as_frame=False), expected)
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ("tomorrow", "got texts such as tomorrow"),
+        (pl.DataFrame({"t": [1.0], "u": [2.0]}), "got a DataFrame; pass its index"),
+    ],
+)
+def test_other_things_than_times_are_refused(plant: tuple[lk.LODEGP, str], times: Any, message: str) -> None:
+    with pytest.raises(lk.LodekitError, match=message):
+        plant[0].predict(times)
+
+
+def test_no_dates_are_no_times(plant: tuple[lk.LODEGP, str]) -> None:
+    assert plant[0].predict(np.array([], dtype="datetime64[s]"), as_frame=False).shape == (0, 2)

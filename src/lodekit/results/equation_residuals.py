@@ -394,7 +394,7 @@ def compute_curve_residuals(
             break
     if best is None:
         raise problem or LodekitError(
-            "expected times that floats can tell apart; subtract their origin, such as that of dates in seconds"
+            "expected times that differ in floating-point numbers; subtract their origin, for example the first date"
         )
     return best
 

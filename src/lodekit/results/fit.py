@@ -377,6 +377,8 @@ class Fit:
 
         Shapes: t (n,).
         """
+        if hasattr(t, "columns") and len(t.columns) != 1:
+            raise DataError("expected times, got a DataFrame; pass its index, or its column of times")
         numbers = self.clock.parse_times(t)
         return as_times(t) if numbers is None else numbers
 
@@ -503,8 +505,8 @@ def update_fit(
         )
     if settings is not None and settings.prior != fit.settings.prior:
         raise LodekitError(
-            f"the prior was changed from {fit.settings.prior!r} to {settings.prior!r} after the fit, and what was "
-            "learned for one says nothing about the other; call fit with all measurements"
+            f"the prior was changed from {fit.settings.prior!r} to {settings.prior!r} after the fit, and "
+            "estimates with one do not apply to the other; call fit with all measurements"
         )
     for role in ("inputs", "disturbances"):
         before, now = getattr(fit.settings, role), getattr(settings or fit.settings, role)

@@ -297,7 +297,7 @@ def parse_time_horizon(text: str, unit: str) -> float:
     if found is not None and found["unit"]:
         conversion = find_unit_conversion(found["unit"], unit) if unit else None
     if conversion is None:
-        known = f"the unit of the time is {unit}" if unit else "the unit of the time is not known: say label(units=)"
+        known = f"the unit of time is {unit}" if unit else "the unit of time is not known; set it with label()"
         raise LodekitError(f"expected a time ahead without a unit, or with one that fits, got {text!r}; {known}")
     time = 0.0 if found is None else float(found["number"]) * conversion.factor / conversion.divisor
     if not 0.0 < time < math.inf:

@@ -59,8 +59,8 @@ def equation_residual(
     """
     if t is None:
         raise LodekitError(
-            "residual(t) is what curves leave of the equations at times t, and needs these; measured minus predicted "
-            "values are residuals(), in the plural, and diagnose() says what they tell"
+            "expected times t: residual(t) returns the residuals of the equations at these times; for measured minus "
+            "predicted values call residuals(), in the plural, and for their tests diagnose()"
         )
     fit = fit.for_record(record)
     equations, times = EquationResiduals(fit.system), fit.parse_times(t)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from lodekit.data.inputs import HoldType, InputSignal
 from lodekit.data.records import Scaling
+from lodekit.data.tables.frames import is_time_index
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitting.settings import resolve_parameter_value
 from lodekit.inference.kalman.state_space import disturbance_response_variance
@@ -75,6 +76,10 @@ def parse_input(
         return given
     if _is_number(given):
         return InputSignal([start_time], [float(given)], kind)
+    if hasattr(given, "to_numpy"):
+        # A Series is (times, values) if its index holds times.
+        index = getattr(given, "index", None)
+        given = given.to_numpy() if index is None or not is_time_index(index) else (index, given.to_numpy())
     count = 0 if requested_times is None else len(requested_times)
     # Two numbers would be a time and a value, where two values may be meant.
     is_column = isinstance(given, np.ndarray | list) and np.ndim(given) == 1

@@ -231,8 +231,8 @@ def _verify_objective(
     if not abs(found - stored) <= 1e-3 * max(1.0, abs(stored), setup.engine.size):
         writer = state.get("version", "an earlier version")
         raise StorageError(
-            f"{path} says that the optimum has {stored:.6g}, computed again it has {found:.6g}: it was changed, or "
-            f"this version ({__version__}) computes otherwise than the one that wrote it ({writer}). Fit again"
+            f"the log evidence in {path} is {stored:.6g}, computed again it is {found:.6g}: the file was changed, or "
+            f"this version ({__version__}) computes it differently from the one that wrote it ({writer}). Fit again"
         )
     return float(stored)
 

@@ -218,7 +218,7 @@ class Validation:
     @property
     def sentences(self) -> tuple[str, ...]:
         """A verdict on each observable, and what the model misses; then gaps of inputs, and the doubts of the fit."""
-        doubts = (f"the fit itself said: {text}" for text in self.doubts)
+        doubts = (f"warning of the fit: {text}" for text in self.doubts)
         return (*map(describe_channel_validation, self.channels), *self.warnings, *doubts)
 
     def __getitem__(self, title: str) -> ChannelValidation:

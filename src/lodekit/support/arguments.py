@@ -107,7 +107,7 @@ def as_float_array(what: str, values: object) -> Array:
         array = np.asarray(values)
     except (TypeError, ValueError):
         raise DataError(f"expected numbers for {what}, got rows of different lengths, or no numbers") from None
-    if array.dtype.kind in "cmM":
+    if array.dtype.kind in "cmM" and array.size:
         kind, remedy = {
             "c": ("complex numbers", "pass the real and the imaginary part as two channels"),
             "m": ("differences of dates", "convert them to seconds or hours"),
@@ -122,9 +122,8 @@ def as_float_array(what: str, values: object) -> Array:
     try:
         result = np.array(array, dtype=float, ndmin=1)
     except (TypeError, ValueError):
-        raise DataError(
-            f"expected numbers for {what}, got {'texts' if array.dtype.kind in 'US' else array.dtype}"
-        ) from None
+        got = f"texts such as {array.flat[0]!s:.40}" if array.dtype.kind in "US" else str(array.dtype)
+        raise DataError(f"expected numbers for {what}, got {got}") from None
     if mask is not None:
         result[mask.reshape(result.shape)] = np.nan
     return result

@@ -23,6 +23,7 @@ from lodekit.support.arguments import Array, check_parameters
 from lodekit.support.files import MODEL_FILE, make_folder, write_atomically
 from lodekit.support.labels import Labels
 from lodekit.support.progress import track_progress
+from lodekit.support.text import describe_unknown
 from lodekit.system.files import SystemFile, read_system_file
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
@@ -268,6 +269,10 @@ def prepare_fit(
     from lodekit.model import LODEGP
     from lodekit.prior.observables import table_checks
 
+    readers = set(inspect.signature(prepare_fit).parameters) - {"file", "data", "in_shell", "arguments"}
+    known = sorted(readers | set(inspect.signature(LODEGP).parameters) - {"system"})
+    for name in set(arguments) - set(known):
+        raise LodekitError(f"fit_file() has no argument {name!r}; {describe_unknown(name, known)}")
     options: dict[str, Any] = {
         "noise": file.noise if isinstance(file.noise, str) else "channel",
         "latent": file.latent if isinstance(file.latent, str) else list(file.latent),
@@ -298,7 +303,11 @@ def prepare_fit(
 
 
 def _list_paths(data: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    return [data] if isinstance(data, str | Path) else list(data)
+    paths = [data] if isinstance(data, str | Path) else list(data) if isinstance(data, list | tuple) else []
+    if not paths or not all(isinstance(path, str | Path) for path in paths):
+        got = f"{data!r}" if isinstance(data, list | tuple) else type(data).__name__
+        raise LodekitError(f"expected the path of a data file, or a list of paths, got {got}; LODEGP.fit takes tables")
+    return paths
 
 
 def with_parameter_values(file: SystemFile, fixed: Mapping[str, float], starts: Mapping[str, float]) -> SystemFile:

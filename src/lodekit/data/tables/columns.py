@@ -474,7 +474,7 @@ def find_column_conversions(
 def _require_conversion(name: str, column: str, own: str, target: str) -> UnitConversion:
     conversion = find_unit_conversion(own, target)
     if conversion is None:
-        what = f"the name of column {column} says that it is in {own}"
+        what = f"column {column} is in {own}, according to its name"
         if unit_from_name(column, is_time=name == "t") != own:
             what = f"dates and durations in column {column} are seconds"
         raise DataError(

@@ -279,7 +279,7 @@ def index_to_column(frame: Any) -> Any:
         return frame if set(index.names) & set(frame.columns) else frame.reset_index()
     name = index.name
     if name is None:
-        if any(map(is_time_name, labels)) or not _is_time_index(index):
+        if any(map(is_time_name, labels)) or not is_time_index(index):
             return frame
         name = "time"
     if str(name) in labels:
@@ -288,7 +288,8 @@ def index_to_column(frame: Any) -> Any:
     return found.rename(columns={found.columns[0]: name})
 
 
-def _is_time_index(index: Any) -> bool:
+def is_time_index(index: Any) -> bool:
+    """Return whether the index of a DataFrame or Series holds times, and does not only number the rows."""
     if hasattr(index, "to_timestamp") and hasattr(index, "freq"):
         raise DataError("expected dates as the index, got periods; df.index = df.index.to_timestamp() makes them dates")
     kind = getattr(index.dtype, "kind", "")
