@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
+import json
 import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -14,6 +18,7 @@ import lodekit as lk
 from tests.real_records import RECORDS as DATA
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "docs" / "gallery" / "notebooks"
 RECORDS = {"tclab": "tclab_mimo_random_steps.csv", "lamp": "daisy_heating_system.dat", "school": "school_heating.csv"}
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 #: Numbers of two machines differ by rounding alone; a twentieth lets the search change a little, and no more.
@@ -81,6 +86,28 @@ def test_pages_show_the_scripts_as_they_are() -> None:
     stale = [name for name in NAMES if read_page(name) != maker.make_page(name, output_of(read_page(name)))]
     assert stale == []
     assert read_page("index") == maker.make_index()
+
+
+def read_notebook(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return found
+
+
+def test_every_page_has_a_notebook_with_its_code() -> None:
+    assert {path.stem for path in NOTEBOOKS.iterdir()} == set(NAMES)
+    assert [name for name in NAMES if read_notebook(name) != json.loads(maker.make_notebook(name))] == []
+
+
+def test_the_cells_of_a_notebook_run_in_order() -> None:
+    cells = [cell for cell in read_notebook("free_decay")["cells"] if cell["cell_type"] == "code"]
+    printed, names = io.StringIO(), dict[str, Any]()
+    assert len(cells) > 3
+    with contextlib.redirect_stdout(printed):
+        for cell in cells:
+            exec("".join(cell["source"]), names)  # noqa: S102
+    assert is_same(printed.getvalue().strip(), output_of(read_page("free_decay")).strip())
+    assert cells[-1]["source"][-1] == "figure"
+    assert len(names["figure"].axes) == 1
 
 
 def test_every_system_of_the_catalog_and_every_record_has_its_page() -> None:

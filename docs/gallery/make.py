@@ -1,5 +1,7 @@
 """Generate the gallery: run every script of `examples/` and write a page with its story, code, output and figure.
 
+Each page has a Jupyter notebook with the same code.
+
     python docs/gallery/make.py [NAME ...] [--data FOLDER]
 
 Pages and figures are part of the project, so that the site shows fits to real records, which are not. A page is not
@@ -12,6 +14,7 @@ import argparse
 import ast
 import contextlib
 import io
+import json
 import os
 import runpy
 import sys
@@ -118,9 +121,58 @@ def make_page(name: str, output: str) -> str:
         f"<!-- made by docs/gallery/make.py from examples/{name}.py -->\n\n# {script.title}\n\n{script.story}\n\n"
         f"{shown}"
         f"![{script.title}](figures/{name}.png)\n\n{SEE}{script.see}\n\n"
-        f"## Code\n\n`python examples/{name}.py`:\n\n```python\n{script.code}\n```\n\n"
+        f"## Code\n\n`python examples/{name}.py`, or the [Jupyter notebook](notebooks/{name}.ipynb):\n\n"
+        f"```python\n{script.code}\n```\n\n"
         f"Output:\n\n```text\n{output.rstrip()}\n```\n"
     )
+
+
+def make_notebook(name: str) -> str:
+    """Return a Jupyter notebook with the story and the code of a script, one cell per paragraph, without outputs.
+
+    Parameters
+    ----------
+    name : str
+    """
+    script = read_script(name)
+    # Notebooks have no arguments of a command line, and show figures instead of saving them.
+    code = script.code.replace("sys.argv[1] if len(sys.argv) > 1 else ", "")
+    code = code.replace(f'figure.savefig("{name}.png")', "figure")
+    texts = [("markdown", f"# {script.title}\n\n{script.story}")]
+    texts += [("code", part) for part in split_code(code)]
+    texts.append(("markdown", f"{SEE}{script.see}"))
+    cells = [
+        {"cell_type": kind, "id": f"{name[:50]}-{number}", "metadata": {}, "source": text.splitlines(keepends=True)}
+        | ({"execution_count": None, "outputs": []} if kind == "code" else {})
+        for number, (kind, text) in enumerate(texts)
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+
+
+def split_code(code: str) -> list[str]:
+    r"""Return the cells of some code: imports, and then its paragraphs, statements of one block together.
+
+    Parameters
+    ----------
+    code : str
+
+    Examples
+    --------
+    >>> split_code("import numpy\n\nimport lodekit\n\nx = 1\ny = 2\n\nprint(x)")
+    ['import numpy\n\nimport lodekit', 'x = 1\ny = 2', 'print(x)']
+    """
+    lines, cells, last = code.splitlines(), list[list[str]](), 0
+    for node in ast.parse(code).body:
+        text = "\n".join(lines[last : node.end_lineno])
+        is_import = isinstance(node, ast.Import | ast.ImportFrom)
+        if cells and (is_import or not text.startswith("\n")):
+            cells[-1].append(text)
+        else:
+            cells.append([text])
+        last = node.end_lineno or last
+    return ["\n".join(cell).strip("\n") for cell in cells]
 
 
 def describe_system(name: str) -> str:
@@ -203,6 +255,7 @@ def main() -> None:
                 continue
             save_pictures(name, Path(folder, f"{name}.png"))
         (GALLERY / f"{name}.md").write_text(make_page(name, output), encoding="utf-8")
+        (GALLERY / "notebooks" / f"{name}.ipynb").write_text(make_notebook(name), encoding="utf-8")
         print(f"{name}: {(GALLERY / 'figures' / f'{name}.png').stat().st_size // 1000} kB")
     (GALLERY / "index.md").write_text(make_index(), encoding="utf-8")
 
