@@ -34,7 +34,10 @@ PHRASES = {
     r"\bas the rows do\b": "in proportion to the number of rows",
     r"\b(is|are) no (parabolas?|numbers?|times|limits?|business)\b": "is not a",
     r"\bgo(es)? with (an |the |no |known )?inputs?\b": "is correlated with",
-    r"\bobeys? no\b": "without equations",
+    r"\bobeys? no\b|\ba poor place\b": "without equations; a poor optimum",
+    r"\b(counts )?all else\b|\ball that (was|is)\b": "all other parameters, all measured channels",
+    r"\btaken to (be|have been)\b|\bsits at\b|\bthis is so\b|\bgoes on as\b": "is assumed, is at, holds, continues",
+    r"\b(is a slip|are slips|basis is none)\b": "is an error, is not a basis",
 }
 SEARCHED = {re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE): advice for phrase, advice in PHRASES.items()}
 

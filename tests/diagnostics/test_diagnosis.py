@@ -131,7 +131,7 @@ def lost() -> lk.LODEGP:
 
 
 def test_a_search_that_failed_says_so_everywhere(lost: lk.LODEGP) -> None:
-    said = "the search ended in a poor place, or the equations do not describe these data"
+    said = "the search ended at a poor optimum, or the equations do not describe these data"
     assert not lost.converged_
     assert any(text.startswith(said) for text in lost.warnings_)
     assert "try start values" in lost.warnings_[0]
@@ -161,7 +161,7 @@ def test_noise_alone_is_no_failure_of_the_search_but_little_is_explained() -> No
     gp = lk.LODEGP(lk.System("x' = -a*x", parameters=["a"]), random_state=0).fit(times, noise)
     assert gp.fit_.diagnosis.explained_variance["x"] < 0.3
     assert any("explain little of the variance" in text for text in gp.warnings_)
-    assert not any("poor place" in text for text in gp.warnings_)
+    assert not any("poor optimum" in text for text in gp.warnings_)
 
 
 def test_the_share_explained_is_one_less_the_variance_left_over() -> None:

@@ -79,7 +79,7 @@ def input_gap_warnings(measurements: Measurements, time_unit: str = "") -> list[
             if signal.missing and start > part.window[0]:
                 found.append(
                     f"input {name} has no value before t = {_format_time(start, time_unit)}, and measurements begin "
-                    f"earlier: it is taken to have been {signal.values[0]:.6g} since the beginning; {_GAP_ADVICE}"
+                    f"earlier: it is assumed to be {signal.values[0]:.6g} before; {_GAP_ADVICE}"
                 )
             # Long gaps are known if all samples with a value are kept.
             if signal.missing and counts[name] == len(signal.times):
@@ -184,14 +184,14 @@ def near_degenerate_warnings(system: System, theta: NDArray[np.float64]) -> list
     except AlgebraError:
         return []
     elements = [(element, "the structure of the system changes") for element in changing]
-    elements += [(element, "the chosen basis is none") for element in unsuitable if element not in changing]
+    elements += [(element, "the chosen basis is invalid") for element in unsuitable if element not in changing]
     found = []
     for element, what in elements:
         terms = [Scalar(ring, ring.from_terms({exponents: value})) for exponents, value in ring.terms(element).items()]
         values, _ = ScalarFunctions(ring, terms).evaluate(theta)
         text = ring.format(element)
         if not values.any():  # all terms vanish, as c alone does where it is fixed at zero: no sum of sizes tells
-            found.append(f"{what} at {text} = 0, which holds here; write the values that make it so into the equations")
+            found.append(f"{what} at {text} = 0, which holds here; write these values into the equations")
         elif abs(values.sum()) < 1e-2 * np.abs(values).sum():
             found.append(f"{what} at {text} = 0, and the estimate is close to that")
     return found
@@ -199,9 +199,9 @@ def near_degenerate_warnings(system: System, theta: NDArray[np.float64]) -> list
 
 #: Why the data do not identify parameters, and what to try, by the reason of an `IdentifiabilityResult`.
 _NOT_IDENTIFIED_REASONS = {
-    "structure": "other values, with all else changed to match, give the same solutions in all that was measured"
-    "{combinations}; {measure} a value that is known",
-    "size": "with disturbances of another size to match, all that was measured is the same; {fix}",
+    "structure": "other values, with the remaining parameters adjusted, give the same solutions for all measured "
+    "channels{combinations}; {measure} a value that is known",
+    "size": "other values, with the size of the disturbances adjusted, describe the data equally well; {fix}",
     "motion": "the measured curves are too simple: they satisfy the equations with other values, too; "
     "add data with another input or another initial state, or fix a value that is known",
     "flat": "the evidence hardly changes over a wide range of values, with all others refitted{combinations}; "
@@ -302,8 +302,8 @@ def _describe_equivalent_parameters(
     same = f"{join_list(measured)} {'are' if len(measured) > 1 else 'is'}" if len(measured) < 4 else "all measured is"
     which = "with either" if len(alternatives) == 1 else "with all of them"
     return [
-        f"{join_list(names)} could as well be {' or '.join(listed)}{more}{likely}: {same} exactly the same {which}; "
-        f"{cure} one of them, or give a prior"
+        f"{join_list(names)} could just as well be {' or '.join(listed)}{more}{likely}: {same} exactly the same "
+        f"{which}; {cure} one of them, or give a prior"
     ]
 
 
@@ -345,7 +345,7 @@ def describe_poor_optimum(nats: float, poor: Sequence[str], *, is_loud: bool) ->
     """Return that the null model is more likely, by how many nats, and which observables it explains better."""
     loud = ", or their noise is larger than stated" * is_loud
     return (
-        f"the search ended in a poor place, or the equations do not describe these data{loud}: smooth curves "
+        f"the search ended at a poor optimum, or the equations do not describe these data{loud}: smooth curves "
         f"without equations are more likely by {nats:.0f} nats, and explain more of {join_list(poor)}; "
         "try start values, bounds or more restarts, and check the equations, the units and the data"
     )
@@ -386,7 +386,7 @@ def collect_warnings(
     constant = {check.name for check in checks if np.isnan(check.explained)}
     is_informative = [is_shared or name not in constant for name in measured][: layout.n_noise_levels]
     if optimum.at_bound[layout.slices.noise][is_informative].any():
-        found.append("a noise level sits at the limit of its search: the data look free of noise, or are all noise")
+        found.append("a noise level is at the limit of its range: the data look free of noise, or are all noise")
     found += [*near_degenerate_warnings(system, hyper.theta), *instability_warnings(setup, hyper.theta, time_unit)]
     found += [text for posterior in posteriors for text in posterior.warnings()]
     found += uninformative_data_warnings(measurements.observable_statistics, prior.noise)
@@ -432,13 +432,13 @@ def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float
         if outliers:
             times = ", ".join(f"{time:.6g}" for time in sorted(time for time, _ in outliers[:3]))
             more = f" and {len(outliers) - 3} more times" if len(outliers) > 3 else ""
-            them, slips = ("them", "they are slips") if len(outliers) > 1 else ("it", "it is a slip")
+            them, slips = ("them", "they are errors") if len(outliers) > 1 else ("it", "it is an error")
             ends = (float(f"{each:.2g}") for each in (outliers[-1][1], outliers[0][1]))
             how_far = " to ".join(dict.fromkeys(f"{each:g}" for each in ends))
             found.append(
                 f"{title} at t = {f'{times} {time_unit}'.rstrip()}{more} lies {how_far} deviations of the others from "
-                f"the curve, which normal noise does not do: leave {them} out (NaN) where {slips}, or give {them} a "
-                "noise_std of their own"
+                f"the curve, which normal noise does not do: leave {them} out (NaN) if {slips}, or give {them} a "
+                "larger noise_std"
             )
     return found
 

@@ -65,7 +65,7 @@ def _explain_degeneracies(system: System) -> list[str]:
         change = f"the structure changes where {join_list(zeros, 'or')}" if zeros else ""
     except AlgebraError:
         change = "where it changes was not determined, because the expressions grow too large"
-    return [f"This is so for almost all parameter values; {change}."] if change else []
+    return [f"This holds for almost all parameter values; {change}."] if change else []
 
 
 def _explain_freedom(system: System) -> str:

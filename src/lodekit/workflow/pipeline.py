@@ -375,8 +375,8 @@ def explain_missing_results(gp: LODEGP, *, figures: bool = True) -> list[str]:
     reasons = []
     if gp.fit_.is_on_disk:
         reasons.append(
-            f"{MODEL_FILE} holds the end of the rows alone, as they are too many for memory: it predicts from there "
-            "on, and goes on as a stream"
+            f"{MODEL_FILE} contains only the last rows, because there are too many for memory: it predicts from there "
+            "on, and continues as a stream"
         )
     if figures and not _has_matplotlib():
         reasons.append("no figures: matplotlib is missing; try: pip install 'lodekit[plot]'")

@@ -85,7 +85,7 @@ class SpectralPosterior(BasePosterior):
             )
         if float(np.min(hyper.lengthscales, initial=np.inf)) < 1.01 * engine.search_limits.min_lengthscale:
             found.append(
-                "a lengthscale sits at the shortest one that the spectral engine resolves; fit shorter pieces of the "
+                "a lengthscale is at the shortest one that the spectral engine resolves; fit shorter pieces of the "
                 "data, or use engine='dense' or latent='matern-7/2'"
             )
         return found
