@@ -6,8 +6,12 @@ Each function makes one of them, from a fit or from draws, in the colours of lod
 
 from __future__ import annotations
 
+import contextlib
+import doctest
+import io
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from lodekit.plotting import OKABE_ITO
 
 BLUE, ORANGE, GREEN, GREY = OKABE_ITO["blue"], OKABE_ITO["vermillion"], OKABE_ITO["green"], "0.45"
 ROOMS = """
-    T1' = a*(T2 - T1) - b*(T1 - Ta) + c*u   # a room with a heater u; nobody measures it
+    T1' = a*(T2 - T1) - b*(T1 - Ta) + c*u   # a room with a heater u, not measured
     T2' = a*(T1 - T2) - b*(T2 - Ta)         # the room next door
 """
 TRUE = {"a": 0.05, "b": 0.02, "c": 0.5, "Ta": 8.0}
@@ -61,7 +65,7 @@ def write_rooms(folder: Path) -> Any:
 
 
 def make_axes(rows: int, columns: int, width: float, height: float, **options: Any) -> Any:
-    """Return a figure and its axes, without lines that say nothing."""
+    """Return a figure and its axes, without upper and right spines."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -103,8 +107,8 @@ def draw_rooms(folder: Path) -> Any:
         ax.axvspan(120, 150, color="0.94", zorder=-1)
         ax.set_ylabel(f"{name} (°C)", fontsize=9)
     axes[0, 0].plot(t, data, ".", color=ORANGE, markersize=5, label="measured")
-    axes[0, 0].set_title("the room that is measured", fontsize=9, loc="left")
-    axes[1, 0].set_title("the heated room, which nobody measures", fontsize=9, loc="left")
+    axes[0, 0].set_title("the measured room", fontsize=9, loc="left")
+    axes[1, 0].set_title("the heated room (not measured)", fontsize=9, loc="left")
     axes[0, 0].legend(fontsize=8, frameon=False, loc="lower right")
     axes[2, 0].step([*t, 150], [*u, 2.0], where="post", color=GREEN)
     axes[2, 0].axvspan(120, 150, color="0.94", zorder=-1)
@@ -202,7 +206,7 @@ def draw_priors(folder: Path) -> Any:
     truth = np.sin(0.9 * t) * np.exp(-0.1 * t)
     fine = np.linspace(0, 12, 241)
     gp = lk.LODEGP(system, random_state=0).fit(t, {"x": truth + noise}, noise_std=0.1)
-    # Records of their own with the same hyperparameters: a value that says nothing, and three of the twelve.
+    # Records of their own with the same hyperparameters: a value without information, and three of the twelve.
     gp.update(lk.Observations().add([0.0], "x", [0.0], std=1e3), record="none", relearn=False)
     gp.update(lk.Observations().add(t[1:10:4], "x", (truth + noise)[1:10:4], std=0.1), record="three", relearn=False)
     figure, axes = make_axes(2, 3, 8.4, 3.6, sharex=True, sharey="row")
@@ -244,8 +248,8 @@ def draw_roles(folder: Path) -> Any:
     free = lk.LODEGP(lk.System("2*x' + x = 2*u"), random_state=0)
     moved = lk.LODEGP(lk.System("2*x' + x = 2*w"), disturbances={"w": "matern-1/2"}, random_state=0)
     fits = (
-        (known.fit(lk.Observations().add(t[seen], "x", x[seen]).add(t, "u", u)), "u", "known: somebody set it"),
-        (free.fit(t[seen], {"x": x[seen]}), "u", "free: smooth and unknown"),
+        (known.fit(lk.Observations().add(t[seen], "x", x[seen]).add(t, "u", u)), "u", "known input"),
+        (free.fit(t[seen], {"x": x[seen]}), "u", "free function: smooth, unknown"),
         (moved.fit(t[seen], {"x": x[seen]}), "w", "disturbance: rough, unknown"),
     )
     figure, axes = make_axes(2, 3, 8.4, 3.6, sharex=True, sharey="row")
@@ -269,7 +273,7 @@ def draw_roles(folder: Path) -> Any:
 
 
 def draw_wrong(folder: Path) -> Any:
-    """A pendulum that swings far is not linear, and the residuals say so."""
+    """A pendulum that swings far is not linear, as the residuals show."""
     from scipy.integrate import solve_ivp
 
     t = np.linspace(0, 12, 61)
@@ -290,6 +294,26 @@ def draw_wrong(folder: Path) -> Any:
     return figure
 
 
+def draw_page(name: str, folder: Path) -> Any:
+    """The figure of a page of `docs/how-to`: the value of ``figure`` after its examples were executed."""
+    # Of pytest, which runs the same examples.
+    doctest.register_optionflag("NUMBER")
+    names: dict[str, Any] = {}
+    text = (Path(__file__).parent / "how-to" / f"{name}.md").read_text(encoding="utf-8")
+    block = next(part for part in text.split("```") if ">>> figure" in part)
+    examples = doctest.DocTestParser().get_examples(text[: text.index(block) + len(block)])
+    with contextlib.chdir(Path(__file__).parents[1]), contextlib.redirect_stdout(io.StringIO()):
+        for example in examples:
+            exec(example.source, names)  # noqa: S102
+    return names["figure"]
+
+
+#: The pages of `docs/how-to` that show a figure.
+PAGES = sorted(
+    path.stem
+    for path in (Path(__file__).parent / "how-to").glob("*.md")
+    if f"../pictures/{path.stem}.png" in path.read_text(encoding="utf-8")
+)
 PICTURES: dict[str, Callable[[Path], Any]] = {
     "rooms": draw_rooms,
     "strict": draw_strict,
@@ -298,6 +322,7 @@ PICTURES: dict[str, Callable[[Path], Any]] = {
     "priors": draw_priors,
     "roles": draw_roles,
     "wrong": draw_wrong,
+    **{name: partial(draw_page, name) for name in PAGES},
 }
 
 

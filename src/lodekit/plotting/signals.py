@@ -225,7 +225,7 @@ def draw_frequency_response(
     magnitude.fill_between(omega, size * np.exp(-reach[0]), size * np.exp(reach[0]), **BAND_STYLE)
     phase.fill_between(omega, angle - np.degrees(reach[1]), angle + np.degrees(reach[1]), **BAND_STYLE)
     for axis, curve in ((magnitude, size), (phase, angle)):
-        axis.plot(omega, curve, color=MEAN_COLOR, linewidth=1.4, zorder=3, label="learned")
+        axis.plot(omega, curve, color=MEAN_COLOR, linewidth=1.4, zorder=3, label="estimated")
         axis.set_xscale("log")
         axis.set_xlim(omega[0], omega[-1])
         shade_outside(axis, omega, seen, "not in the data")
@@ -270,7 +270,7 @@ def draw_step(
     times, values, reach = (np.asarray(part, dtype=float) for part in (t, response, errors))
     half = NORMAL_95 * reach
     ax.fill_between(times, values - half, values + half, **BAND_STYLE)
-    ax.plot(times, values, color=MEAN_COLOR, linewidth=1.4, zorder=3, label="learned")
+    ax.plot(times, values, color=MEAN_COLOR, linewidth=1.4, zorder=3, label="estimated")
     ax.axhline(0.0, color=FAINT_GRAY, linewidth=0.8, zorder=0)
     if gain is not None:
         ax.axhline(gain, color=TRUTH_COLOR, linewidth=1.2, linestyle=REFERENCE_DASHES, zorder=2, label="static gain")

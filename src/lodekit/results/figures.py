@@ -471,11 +471,11 @@ def plot_residuals(
         step = check.whiteness.step
         steps = plotting.name_with_unit("lag", f"steps of {format_quantity(step, known.get('t', ''), 3)}")
         plotting.draw_correlations(own[1], check.whiteness.lags, len(found.values), label=steps if last else "")
-        own[1].set_title("correlation", fontsize=9.0)
+        own[1].set_title("autocorrelation", fontsize=9.0)
         frequencies, share = cumulative_periodogram(found.values)
         label = rate if last else ""
         plotting.draw_cumulated(own[2], frequencies / step, share, cumulative_periodogram_band(len(share)), label=label)
-        own[2].set_title("cumulated periodogram", fontsize=9.0)
+        own[2].set_title("cumulative periodogram", fontsize=9.0)
     plotting.add_legend(figure, panels, outside=new)
     return figure
 
