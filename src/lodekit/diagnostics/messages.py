@@ -633,7 +633,7 @@ def describe_input(
     >>> describe_input("u", "hold", 12, 0)
     'u: known, held between 12 samples'
     >>> describe_input("u", "hold", 1, 0, changes=False)
-    'u: known, held between 1 sample; it does not change during the measurements, so its effect is unknown'
+    'u: known, held between 1 sample; it does not change during the measurements, so it acts like a constant'
     """
     between = "held" if kind == "hold" else "straight lines"
     text = f"{name}: known, {between} between {samples} sample{'s' * (samples != 1)}"
@@ -644,7 +644,7 @@ def describe_input(
         other = "straight lines" if kind == "hold" else "held values"
         text += f"; more likely than {other} by {advantage:.1f} nats"
     if not changes:
-        text += "; it does not change during the measurements, so its effect is unknown"
+        text += "; it does not change during the measurements, so it acts like a constant"
     return text
 
 

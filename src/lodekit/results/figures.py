@@ -211,7 +211,7 @@ def plot(
         drawn = np.asarray(sample(part, times, samples, random_state, names)) if samples else None
         mean, std = predict(part, times, names, return_std=True)
         if len(parts) > 1:
-            own[0].set_title(part.record_names[0], fontsize="medium")
+            own[0].set_title(f"record {part.record_names[0]}", fontsize="medium")
         for j, (name, panel) in enumerate(zip(names, own, strict=True)):
             curve, functions = (times, mean[:, j], std[:, j]), None if drawn is None else drawn[:, :, j]
             unit = observable_unit(known, name)

@@ -150,7 +150,7 @@ def summary(fit: Fit) -> Summary:
     notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.setup.unmeasured_name_notes, *fit.notes)
     text = "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
     lines = [[name, each if isinstance(each, str) else f"{each:.5g}"] for name, each in others.items()]
-    table = html_table(["also learned, or to be known", "value"], lines)
+    table = html_table(["other results", "value"], lines)
     parts = [html_list(fit.warnings, "warning"), _format_parameters_html(fit), table, html_list(notes, "soft")]
     parts.append(glossary_html())
     lead = "; ".join(f"{name.lower()} {value}" for name, value in title)
