@@ -117,7 +117,7 @@ def test_parameters_show_estimate_interval_and_profile(heated: lk.LODEGP) -> Non
     assert len(figure.axes) == 2
     for ax, name in zip(figure.axes, "ab", strict=True):
         found = heated.parameters_[name]
-        assert line(ax, "95 % interval (counts all else)").get_xdata().tolist() == list(found.interval)
+        assert line(ax, "95 % interval (others estimated)").get_xdata().tolist() == list(found.interval)
         assert line(ax, "estimate").get_xdata() == [found.value]
         relearned = line(ax, "log evidence + log prior, others re-estimated")
         assert relearned.get_ydata()[5] == pytest.approx(0.0, abs=1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import lodekit as lk
 import lodekit.cli.fit as fit_command
 from lodekit.fitting import multistart
 from lodekit.fitting.lbfgs import maximize_lbfgs
+from lodekit.report import make_report
 from lodekit.support import progress
 from lodekit.workflow import pipeline
 from tests.limits import PATIENCE
@@ -141,3 +143,31 @@ def test_no_progress_is_shown_where_nothing_is_to_be_printed(
     with pytest.raises(lk.LodekitError, match="enough"):
         fit_command.fit("y' = 1", [str(tmp_path / "log.csv")], out=tmp_path / "out", quiet=quiet)
     assert made == ([] if quiet else [True])
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda gp: gp.certificate(), "checking that the curves satisfy the equations"),
+        (lambda gp: gp.plot_parameters(others="following", points=5), "computing profile likelihoods"),
+        (lambda gp: gp.plot_evidence(points=5), "computing the log evidence over two parameters"),
+        (lambda gp: gp.sample([0.0, 1.0], size=2), "drawing from the posterior"),
+        (lambda gp: gp.plan_experiment(np.arange(5.0)), "planning the experiment"),
+        (make_report, "writing the report"),
+    ],
+)
+def test_what_may_take_seconds_reports_what_it_does(
+    oscillator: lk.LODEGP, call: Callable[[lk.LODEGP], object], words: str
+) -> None:
+    heard = list[str]()
+    with progress.listening(lambda text, done, total: heard.append(text)):
+        call(oscillator)
+    assert any(text.startswith(words) for text in heard)
+
+
+@pytest.fixture(scope="module")
+def oscillator() -> lk.LODEGP:
+    t = np.linspace(0.0, 8.0, 30)
+    system = lk.System("x'' + c*x' + k*x = 0", parameters={name: lk.Parameter(positive=True) for name in "ck"})
+    x = np.exp(-0.2 * t) * np.cos(2.0 * t) + 0.02 * np.random.default_rng(0).standard_normal(30)
+    return lk.LODEGP(system, random_state=0).fit(t, x)

@@ -194,7 +194,7 @@ def draw_parameter(
     level = 0.0 if interval is None else -0.5 * NORMAL_95**2
     if interval is not None:
         style = {"color": DATA_COLOR, "linewidth": 1.2, "markersize": 7}
-        ax.plot(interval, [level, level], "|-", label="95 % interval (counts all else)", **style)
+        ax.plot(interval, [level, level], "|-", label="95 % interval (others estimated)", **style)
     ax.plot([estimate], [level], "o", color=DATA_COLOR, markersize=4, label="estimate")
     top = float(np.max(heights[seen], initial=0.0))
     ax.set_ylim(-4.8, max(0.6, 1.15 * top))

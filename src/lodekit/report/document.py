@@ -20,6 +20,7 @@ from lodekit.results.certificate import Certificate, pointwise_equations
 from lodekit.results.figures import parse_units
 from lodekit.results.summary import displayed_hyperparameters
 from lodekit.support.html import HtmlPage, glossary_html
+from lodekit.support.progress import track_progress
 from lodekit.support.text import (
     as_sentence,
     format_count,
@@ -98,6 +99,7 @@ def _to_python_literal(value: object) -> str:
     return f"lk.{value!r}" if type(value).__module__.startswith("lodekit") else repr(value)
 
 
+@track_progress("writing the report")
 def make_report(
     gp: LODEGP,
     *,

@@ -29,10 +29,12 @@ from lodekit.report.panels import (
 from lodekit.results.fit import Fit
 from lodekit.support.arguments import Array
 from lodekit.support.html import HtmlPage, escape_plotly
+from lodekit.support.progress import track_progress
 from lodekit.support.text import as_sentence, format_percent, format_quantity
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 
+@track_progress("writing the report, curves")
 def channels_figure(context: ReportContext) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return traces and layout of a plot of every observable: measurements, mean, 95 % band, truth."""
     mean, std = context.gp.predict(context.curve_times, context.observables, return_std=True, as_frame=False)

@@ -29,6 +29,7 @@ from lodekit.results.prediction import predict, sample
 from lodekit.results.residuals import is_function_of_time
 from lodekit.results.summary import describe_curve_residuals, describe_solution_sense
 from lodekit.support.arguments import Array, check_seed
+from lodekit.support.progress import track_progress
 from lodekit.system.grammar import Equation, parse_equations
 from lodekit.system.linear import list_operator_terms
 from lodekit.system.state_space import eliminate_channels
@@ -169,6 +170,7 @@ class Certificate:
         return str(self)
 
 
+@track_progress("checking that the curves satisfy the equations")
 def compute_certificate(
     fit: Fit,
     t: ArrayLike | None = None,

@@ -35,6 +35,7 @@ from lodekit.support.arguments import (
     parse_parameter_values,
 )
 from lodekit.support.html import html_paragraph, html_table, notebook_card
+from lodekit.support.progress import track_progress
 from lodekit.support.text import format_number, join_list
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate, estimate_parameters
@@ -429,6 +430,7 @@ def _parse_design(
     return ObservableCompiler(system, signals), times, levels
 
 
+@track_progress("planning the experiment")
 def _design_experiment(
     reader: ObservableCompiler,
     arguments: FitSettings,

@@ -29,6 +29,7 @@ from lodekit.results.state_space import (
 from lodekit.results.summary import describe_solution_sense
 from lodekit.support.arguments import Array, IndexArray, as_float_array, as_times, check_count, check_parameters
 from lodekit.support.interval_means import observable_unit
+from lodekit.support.progress import track_progress
 from lodekit.support.text import format_quantity
 
 _N_TIMES = 400
@@ -684,11 +685,13 @@ def plot_parameters(
     figure, panels, new = plotting.read_axes(axes, titles, columns=columns, height_each=1.75, share=False)
     if not shown:
         plotting.draw_note(panels[0], "the system has no parameters")
-    for name, panel in zip(shown, panels, strict=False):
-        if fit.layout.transform_of(name) is None:
-            plotting.draw_note(panel, f"{name} = {fit.estimates[name].value:.5g}, fixed")
-            continue
-        _draw_profile(fit, panel, name, others, points, truth=true.get(name), unit=known.get(name, ""))
+    with track_progress("computing profile likelihoods", len(shown)) as advance:
+        for name, panel in zip(shown, panels, strict=False):
+            if fit.layout.transform_of(name) is None:
+                plotting.draw_note(panel, f"{name} = {fit.estimates[name].value:.5g}, fixed")
+            else:
+                _draw_profile(fit, panel, name, others, points, truth=true.get(name), unit=known.get(name, ""))
+            advance()
     plotting.add_legend(figure, panels, outside=new)
     return figure
 
@@ -714,6 +717,7 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
     panel.set_ylabel(f"\u0394 {what.replace(' + ', chr(10) + '+ ')}")
 
 
+@track_progress("computing the log evidence over two parameters")
 def plot_evidence(
     fit: Fit,
     first: str | None = None,

@@ -26,6 +26,7 @@ from lodekit.support.arguments import (
     includes_parameter_uncertainty,
     parse_parameter_values,
 )
+from lodekit.support.progress import track_progress
 
 
 def predict(
@@ -151,6 +152,7 @@ def format_prediction(
     return shown[0] if len(shown) == 1 else tuple(shown)
 
 
+@track_progress("drawing from the posterior")
 def sample(
     fit: Fit,
     t: ArrayLike,
