@@ -61,7 +61,9 @@ def read_texts() -> Iterator[tuple[Path, int, str]]:
     for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "examples").glob("*.py")]):
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         bare = {node.value for node in nodes if isinstance(node, ast.Expr)}
-        for node in (node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)):
+        for node in nodes:
+            if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+                continue
             if node not in bare or inspect.cleandoc(node.value) in public or "examples" in path.parts:
                 yield path, node.lineno, node.value
 
