@@ -292,12 +292,12 @@ def print_table(results: dict[str, dict[str, dict[str, float | None]]]) -> list[
     head = [
         "noise",
         "tool",
-        *(f"{name} off by" for name in names),
-        "95 % intervals hold",
-        "curve off by",
+        *(f"error of {name}" for name in names),
+        "coverage of 95 % intervals",
+        "error of the curve",
         "beyond the data",
     ]
-    head += ["left of the equation"]
+    head += ["residual of the equation"]
     lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * (len(head) - 2)]
     for level, methods in results.items():
         for method, row in methods.items():
@@ -312,7 +312,7 @@ def print_table(results: dict[str, dict[str, dict[str, float | None]]]) -> list[
 
 def print_school(results: dict[str, Any]) -> list[str]:
     """Return what `comparison_school.py` found as a table."""
-    lines = ["| tool | fitted to within | five days later off by | searches |", "| --- |" + " ---: |" * 3]
+    lines = ["| tool | error, fitted days | error, next five days | searches |", "| --- |" + " ---: |" * 3]
     for name, row in results.items():
         errors = [f"{row[key]:.3f} K" if row[key] is not None else "fails" for key in ("fitted", "run")]
         lines.append(f"| {name} | {' | '.join(errors)} | {row.get('searches', 1)} |")

@@ -92,7 +92,7 @@ def _rows(head: str, rows: Sequence[Sequence[object]]) -> list[str]:
 
 def _table_of_counts(figures: Figures) -> list[str]:
     rows = [(what.lower(), f"{count:,}") for what, count in figures["counts"].items()]
-    return _rows("answer | how often", [*rows, ("wrong", figures["bad"])])
+    return _rows("result | count", [*rows, ("wrong", figures["bad"])])
 
 
 def _try_torture(name: str) -> list[Any]:
@@ -151,8 +151,10 @@ def _table_of_units(figures: Figures) -> list[str]:
         (name, f"{own['same']} of {own['fits']}", *(f"{own[key]:.1e}" for key in figures["worst"]))
         for name, own in figures["scalings"].items()
     ]
-    head = "units | the same answer | evidence off by | parameters off by | curves off by"
-    others = ["", "Other answers:", "", *(f"- {text}" for text in figures["problems"])] if figures["problems"] else []
+    head = "units | same results | difference of the evidence | of parameters | of curves"
+    others = (
+        ["", "Different results:", "", *(f"- {text}" for text in figures["problems"])] if figures["problems"] else []
+    )
     return [*_rows(head, rows), *others]
 
 
@@ -256,30 +258,30 @@ def _table_of_input(figures: Figures) -> list[str]:
     ]
     kills = figures["rows"]["kills"]
     return [
-        *_rows("what | how many | read | refused | anything else", rows),
+        *_rows("input | cases | read | refused | other results", rows),
         "",
-        f"Kills: {kills['survived']} of {kills['count']} survived with whole files; in {kills['with a part left']} of "
-        "them a part of a new file was left, and the next write removed it.",
+        f"After {kills['survived']} of {kills['count']} kills all files were complete; in {kills['with a part left']} "
+        "cases a part of a new file was left, which the next write removed.",
     ]
 
 
 PARTS: dict[str, Part] = {
     "evidences": Part(
-        "evidences against 50 and 90 digits, four for each point",
+        "evidences compared with 50 and 90 digits, four for each point",
         lambda options: list(range(options.evidences)),
         _with_seeds(trust_numerics.check_evidence),
         _sorted_counts,
         _table_of_counts,
     ),
     "channels": Part(
-        "evidences under the channel prior against extended precision, four for each point",
+        "evidences under the channel prior compared with extended precision, four for each point",
         lambda options: list(range(options.evidences // 2)),
         _with_seeds(trust_numerics.check_channel_evidence),
         _sorted_counts,
         _table_of_counts,
     ),
     "fits": Part(
-        "public fits, engines against each other",
+        "fits, engines compared with each other",
         lambda options: list(range(options.fits // 2)),
         _with_seeds(trust_numerics.compare_engines),
         _sorted_counts,
@@ -309,5 +311,5 @@ PARTS: dict[str, Part] = {
         _gather_calibration,
         _table_of_calibration,
     ),
-    "input": Part("mutated input and killed writes", _split_input, _try_input, _gather_input, _table_of_input),
+    "input": Part("mutated inputs and killed writes", _split_input, _try_input, _gather_input, _table_of_input),
 }

@@ -62,11 +62,10 @@ def read_texts() -> Iterator[tuple[Path, int, str]]:
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         bare = {node.value for node in nodes if isinstance(node, ast.Expr)}
         for node in nodes:
-            own = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
-            if not isinstance(own, str):
+            if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
                 continue
-            if node not in bare or inspect.cleandoc(own) in public or "examples" in path.parts:
-                yield path, getattr(node, "lineno", 1), own
+            if node not in bare or inspect.cleandoc(node.value) in public or "examples" in path.parts:
+                yield path, node.lineno, node.value
 
 
 def test_texts_are_plain_english() -> None:

@@ -152,7 +152,7 @@ def test_no_progress_is_shown_where_nothing_is_to_be_printed(
         (lambda gp: gp.plot_parameters(others="following", points=5), "computing profile likelihoods"),
         (lambda gp: gp.plot_evidence(points=5), "computing the log evidence over two parameters"),
         (lambda gp: gp.sample([0.0, 1.0], size=2), "drawing from the posterior"),
-        (lambda gp: gp.plan_experiment(np.arange(5.0)), "planning the experiment"),
+        (lambda gp: gp.plan_experiment(np.arange(5.0), start={"x": 1.0}), "planning the experiment"),
         (make_report, "writing the report"),
     ],
 )
