@@ -157,14 +157,14 @@ def test_inputs_that_nobody_gives_are_named_where_they_leave_parameters_open(pla
     t = np.linspace(0.0, 10.0, 8)
     swing = lk.System("x' = v; v' = -k*x + F + G", parameters=["k"])
     for noise, inputs, said in (
-        ({"x": 0.1}, None, "F and G are neither given nor measured, and may be anything; add inputs={'F': ..., 'G'"),
-        ({"2*x'": 0.1}, {"G": 1.0}, "F is neither given nor measured"),
+        ({"x": 0.1}, None, "F and G are neither known nor measured; add inputs={'F': ..., 'G'"),
+        ({"2*x'": 0.1}, {"G": 1.0}, "F is neither known nor measured"),
     ):
         found = lk.plan_experiment(swing, t, {"k": 1.0}, noise=noise, inputs=inputs, draws=2)
         assert found.std_errors["k"] == math.inf
         assert said in found.notes[0]
         assert found.notes[0] in repr(found)
-        assert "neither given nor measured" in found._repr_html_()
+        assert "neither known nor measured" in found._repr_html_()
     assert planned.notes == ()
     # Whoever measures them knows what they do.
     told = lk.plan_experiment(swing, t, {"k": 1.0}, noise={"x": 0.1, "F + G": 0.1}, draws=2)

@@ -92,7 +92,7 @@ def test_records_without_measurements_and_steps_that_are_none_are_refused(gp: lk
     for ahead, said in ((None, "ahead as"), (1.5, "ahead as"), ([1.5], "ahead as"), ("1e999", "a time ahead")):
         with pytest.raises(lk.LodekitError, match=f"expected {said}"):
             gp.validate(times, data, ahead=ahead)  # type: ignore[arg-type]
-    with pytest.raises(lk.LodekitError, match="expected given= among what the record holds"):
+    with pytest.raises(lk.LodekitError, match="expected given= among the channels of the record"):
         gp.validate(times, data, given=3)  # type: ignore[arg-type]
     with pytest.raises(lk.LodekitError, match="expected start='all'"):
         gp.validate(times, data, start=np.array([1, 2]))  # type: ignore[arg-type]
@@ -323,7 +323,7 @@ def test_channels_that_are_given_are_conditioned_on() -> None:
     assert found["y"].fit_percent > 95
     with pytest.raises(lk.LodekitError, match=r"such as \(y\) or \(u\)"):
         gp.validate(times, make(1.0))
-    with pytest.raises(lk.LodekitError, match="among what the record holds, y, u, got 'w'"):
+    with pytest.raises(lk.LodekitError, match="among the channels of the record, y, u, got 'w'"):
         gp.validate(times, make(1.0), given="w")
 
 

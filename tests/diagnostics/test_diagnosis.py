@@ -235,7 +235,7 @@ def test_of_two_signs_the_positive_one_is_reported(unsigned: lk.LODEGP) -> None:
     assert note in summary_dict(gp.fit_)["remarks"]
     for each in gp.parameters_.values():
         assert not each.identified
-        assert each.note == f"{-each.value:.4g} would do as well"
+        assert each.note == f"{-each.value:.4g} fits equally well"
         assert each.interval[0] < -each.value < each.value < each.interval[1]
 
 

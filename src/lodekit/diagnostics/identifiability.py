@@ -421,7 +421,7 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
             # There is an alias for every additional turn per step.
             interval = (transform.low, transform.high) if is_alias else interval
             found[name] = IdentifiabilityResult(
-                False, f"{others} would do as well", "alias" if is_alias else "twin", interval
+                False, f"{others} fits equally well", "alias" if is_alias else "twin", interval
             )
             continue
         value = transform.forward(float(shape.optimum.x[position]))
@@ -458,7 +458,7 @@ def assess_signs(shape: LikelihoodShape, names: Sequence[str], known: Results) -
             continue
         value = float(theta[layout.names.index(name)])
         reach = max(map(abs, _interval_at_optimum(shape, name, known)))
-        found[name] = IdentifiabilityResult(False, f"{-value:.4g} would do as well", "twin", (-reach, reach))
+        found[name] = IdentifiabilityResult(False, f"{-value:.4g} fits equally well", "twin", (-reach, reach))
     return found
 
 

@@ -243,7 +243,7 @@ def _parameter_sentence(context: ReportContext, name: str, estimate: Estimate) -
         return f"{name} was fixed at {value}."
     if estimate.note == "at its bound":
         return f"{name} is at its bound: the search ended at {value}, and there is no interval."
-    if estimate.note.endswith("would do as well"):
+    if estimate.note.endswith("fits equally well"):
         return f"{name} is {value}, but {estimate.note}."
     if not estimate.identified and estimate.note != NOT_IDENTIFIED_MESSAGE:
         return f"{name} is {estimate.note}: the search ended at {value}."

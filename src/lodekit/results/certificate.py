@@ -158,7 +158,7 @@ class Certificate:
             noun = "sample " if self.size == 1 else "samples"
             lines.append(f"  {self.size} {noun}  {describe_curve_residuals(self.samples)}")
             if self.own:
-                lines.append("  Every sample is put into the equations at the parameters that were drawn with it.")
+                lines.append("  Each sample is checked with the parameters that were drawn with it.")
         if self.why:
             lines.append(f"  no samples: {self.why}")
         if np.isfinite(self.input_error):
@@ -261,7 +261,7 @@ def compute_mean_residuals(fit: Fit, t: ArrayLike | None = None) -> CurveResidua
     """
     times = np.linspace(*fit.measurements.available_window, 201) if t is None else fit.parse_times(t)
     if not len(times):
-        raise LodekitError("expected at least one time at which the equations are looked at, got none")
+        raise LodekitError("expected at least one time at which to check the equations, got none")
     if len(times) > _MAX_TIMES:
         times = np.sort(times)[np.linspace(0, len(times) - 1, _MAX_TIMES).round().astype(int)]
     written = _make_evaluator(fit)

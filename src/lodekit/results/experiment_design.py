@@ -489,7 +489,4 @@ def _describe_unmeasured_inputs(reader: ObservableCompiler, noise: Mapping[str, 
     names = min(hidden, key=lambda own: sum(rest.operator.degree(rest.channels.index(name)) for name in own))
     entries = ", ".join(f"{name!r}: ..." for name in names)
     start = f"{names[0]} is" if len(names) == 1 else f"{join_list(names)} are"
-    return (
-        f"{start} neither given nor measured, and may be anything; add inputs={{{entries}}} for what would be set, or "
-        f"noise={{{entries}}} for what would be measured"
-    )
+    return f"{start} neither known nor measured; add inputs={{{entries}}} if known, or noise={{{entries}}} if measured"

@@ -372,9 +372,9 @@ def describe_solution_sense(fit: Fit, own: Sequence[Equation]) -> str:
         "integrated over any stretch of time, and cannot be checked by values of curves"
     )
     return says + (
-        f"; what is free of it was measured: {'; '.join(equation.text.strip() for equation in own)}"
+        f"; combinations without it were checked: {'; '.join(equation.text.strip() for equation in own)}"
         if own
-        else "; no combination is free of it, so that nothing was left to measure"
+        else "; every combination contains it, so nothing could be checked"
     )
 
 

@@ -261,7 +261,9 @@ class Validation:
             lines.append(f"{names[item.title]:<{wide}}{len(item.times):>7}{shown(item):>9}{numbers}")
         steps = list(dict.fromkeys(step for item in self.channels for step in item.ahead))
         if steps:
-            lines.append("Fit % so many rows, or so long, ahead from all measurements before (in 95 % band):")
+            lines.append(
+                "Fit % of forecasts from all earlier measurements, by horizon (in 95 % band):"
+            )
             lines.append(f"{'':<{wide}}" + "".join(f"{step:>16}" for step in steps))
         for item in self.channels if steps else ():
             both = (item.ahead.get(step) for step in steps)
@@ -455,13 +457,15 @@ def _parse_given(fit: Fit, record: Measurements, given: str | Iterable[str] | No
     if fit.prior.disturbances and (given is not None or not is_driven):
         # A filter takes measurements in the order of time, and a matrix knows no disturbances.
         raise LodekitError(
-            "a fit with disturbances takes nothing as known over a whole record but its inputs; expected a fit with "
+            "a fit with disturbances has no known channels except its inputs; expected a fit with "
             f"inputs=, such as inputs={{{(*names, *known)[-1]!r}: 'hold'}}, and no given="
         )
     if given is not None:
         for name in known:
             if name not in names:
-                raise LodekitError(f"expected given= among what the record holds, {', '.join(names)}, got {name!r}")
+                raise LodekitError(
+                    f"expected given= among the channels of the record, {', '.join(names)}, got {name!r}"
+                )
         return known
     if is_driven:
         return ()

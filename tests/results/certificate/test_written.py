@@ -80,5 +80,5 @@ def test_derivatives_that_are_known_are_put_into_the_equations() -> None:
     assert found.residual < 1e-15
     assert found.uncertainty == 0.0
     assert compute_derivative_residuals([other], times, curves).residual == pytest.approx(0.2 / 2.2)
-    with pytest.raises(lk.LodekitError, match="no functions of time"):
+    with pytest.raises(lk.LodekitError, match="do not exist"):
         compute_derivative_residuals([own], times, curves * np.array([1.0, np.nan, 1.0])[:, None, None, None])

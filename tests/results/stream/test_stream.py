@@ -269,7 +269,7 @@ def test_rows_that_make_no_sense_are_refused_and_change_nothing() -> None:
     refused(stream, "number for y, got 'high'", now + 1.0, {"y": "high"}, {"u": 0.0})
     refused(stream, "number for y, got int", now + 1.0, {"y": 10**400}, {"u": 0.0})
     refused(stream, "times", 10**400, {"y": 1.0}, {"u": 0.0})
-    refused(stream, "u stands in y and in inputs", now + 1.0, {"y": 1.0, "u": 0.0}, {"u": 0.0})
+    refused(stream, "u is given in y and in inputs", now + 1.0, {"y": 1.0, "u": 0.0}, {"u": 0.0})
     refused(stream, "zero or more", now + 1.0, {"y": 1.0}, {"u": 0.0}, std=-1.0)
     refused(stream, "dict", now + 1.0, [1.0], {"u": 0.0})
     refused(stream, "overflows", now + 1e9, {"y": 1e308}, {"u": -1e308})

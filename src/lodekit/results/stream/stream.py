@@ -127,7 +127,7 @@ def load_stream_state(
     values, arrays, is_checked = read_archive(path, _DESCRIPTION)
     if not isinstance(values, dict) or values.get("kind") != _FILE_KIND or not is_checked:
         is_model = isinstance(values, dict) and values.get("kind") == "lodekit-model"
-        hint = "; it is a saved model, which goes in the place of MODEL" if is_model else ""
+        hint = "; it is a saved model; pass it as MODEL" if is_model else ""
         raise StorageError(f"{path} is not {_DESCRIPTION}{hint}")
     if values.get("format") != _FORMAT_VERSION:
         raise StorageError(
@@ -456,7 +456,7 @@ class Stream:
                 if name not in self._kinds:
                     raise self._unknown_name_error(name)
                 if name in given:
-                    raise DataError(f"the input {name} stands in y and in inputs; expected it in one of them")
+                    raise DataError(f"the input {name} is given in y and in inputs; expected only one of them")
                 given[name] = value
                 continue
             found = _parse_value(name, value)
