@@ -77,7 +77,8 @@ def _load_start_file(controller: SessionController) -> None:
             if Path(name).stat().st_size > MAX_UPLOAD_BYTES:
                 raise LodekitError(f"expected a data file of at most {MAX_UPLOAD_BYTES >> 20} MB")
             controller.set_file(Path(name).name, Path(name).read_bytes())
-            controller.apply_proposal()
+            with st.spinner(f"Reading {controller.session.file}", show_time=True):
+                controller.apply_proposal()
         except OSError:
             controller.errors["data"] = "the data file given on the command line can no longer be read"
         except LodekitError as problem:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from lodekit.studio.controller import SessionController
 from lodekit.studio.figures import apply_theme
-from lodekit.studio.session import StudioSession
+from lodekit.studio.session import StudioSession, to_page_advice
 from lodekit.support.html import PLOTLY_CONFIG, read_asset
 
 #: The steps, from top to bottom, with their purpose.
@@ -22,7 +22,7 @@ STEPS = {
     "Parameters": "Set constraints and priors; move a slider to see the curve at other values.",
     "Fit": "Estimates with intervals, residual tests and a certificate.",
     "Compare": "All fits of this session, side by side.",
-    "Download": "Model, report, predictions, and commands that reproduce the fit without this page.",
+    "Download": "The report, all files, and commands that reproduce the fit without this page.",
 }
 DARK_PAGE_STYLE = (
     "<style>:root { --accent: #56b4e9; --warn: #e69f00; --good: #2fbf95; } .lk-badge { color: #10151a; }</style>"
@@ -77,9 +77,9 @@ def show_notice(text: str | Sequence[str], kind: str = "") -> None:
     """Show a notice; lines that belong under each other, such as carets, stay so."""
     role = ' role="alert"' if kind == "warning" else ""
     if not isinstance(text, str):
-        body = "<ul>" + "".join(f"<li>{escape(each)}</li>" for each in text) + "</ul>"
+        body = "<ul>" + "".join(f"<li>{escape(to_page_advice(each))}</li>" for each in text) + "</ul>"
     else:
-        first, _, rest = text.partition("\n")
+        first, _, rest = to_page_advice(text).partition("\n")
         body = escape(first) + (f"<pre>{escape(rest)}</pre>" if rest else "")
     st.html(f'<div class="lk-note {kind}"{role}>{body}</div>')
 

@@ -507,12 +507,9 @@ def start_fit(controller: SessionController, *, starts: bool = False) -> None:
         "task": "fit",
         "data": own.file,
         "system": SYSTEM_FILE,
-        "dt": own.dt,
-        "window": own.window,
         "held_out": own.held_out,
         "given": own.given,
-        "seed": own.choices["seed"],
-        "options": {name: value for name, value in own.fit_options.items() if name not in ("dt", "window")},
+        "options": own.fit_options,
         "session": replace(own, tray=()).to_dict(),
         "command": generate_command(own),
     }
