@@ -9,6 +9,7 @@ import zipfile
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from lodekit.data.tables.columns import resolve_columns
 from lodekit.diagnostics import messages
 from lodekit.diagnostics.messages import stepped_channel_warnings
 from lodekit.errors import DataError, LodekitError, ParameterError
+from lodekit.report.panels import PlotlyPanel, ReportContext, line_trace, stack_panels
+from lodekit.report.time_series import channels_figure
 from lodekit.studio.app import streamlit_options
 from lodekit.studio.compute import MAX_EQUATION_CHARACTERS, compute_curve, parse_typed_equations, understand
 from lodekit.studio.controller import (
@@ -443,6 +446,36 @@ def test_advice_on_the_page_names_its_controls_and_no_arguments_or_options() -> 
     with pytest.raises(DataError) as caught:
         resolve_columns(["t", "a"], ["y"])
     assert to_page_advice(str(caught.value)).endswith("choose the column of y in step 2")
+
+
+def test_inputs_after_the_measurements_do_not_change_the_axis_of_an_input() -> None:
+    t, held = np.arange(20.0), np.arange(23.0)
+    u = np.where(held < 20, held // 5 % 2, 1000.0)
+    gp = lk.LODEGP(lk.System("y' = -y + u"), inputs={"u": "hold"}, random_state=0)
+    gp.fit(lk.Observations().add(t, "y", np.sin(t)).add(held, "u", u))
+    context = ReportContext(gp, {}, "", {}, (0.0, 22.0))
+    low, high = channels_figure(context)[1]["yaxis2"]["range"]
+    assert (low, high) == pytest.approx((-0.06, 1.06))
+
+
+def test_the_legend_is_below_the_plots_where_the_toolbar_does_not_cover_it() -> None:
+    traces = [line_trace(name, [0.0, 1.0], [0.0, 1.0], "#000000") for name in ("mean", "truth")]
+    layout = stack_panels([PlotlyPanel("y", traces, (0.0, 1.0))], height=90, time_label="t", span=(0.0, 1.0))[1]
+    assert layout["legend"]["y"] < 0
+    assert layout["legend"]["yanchor"] == "top"
+    # There is room for it below the label of the axis.
+    area = layout["height"] - layout["margin"]["t"] - layout["margin"]["b"]
+    assert -layout["legend"]["y"] * area + 24 < layout["margin"]["b"]
+
+
+def test_the_status_for_screen_readers_names_the_task_an_error_or_the_last_fit(desk: SessionController) -> None:
+    assert desk.status == ""
+    desk.change(tray=("fit-1",))
+    assert desk.status == "fit-1 is complete."
+    desk.errors["fit"] = "expected two times, got one"
+    assert desk.status == "expected two times, got one"
+    desk.task = SimpleNamespace(task="fit")  # type: ignore[assignment]
+    assert desk.status == "Fitting."
 
 
 def test_curves_of_compared_fits_share_one_figure() -> None:

@@ -220,7 +220,8 @@ def stack_panels(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return traces and layout of panels above each other with one time axis; `shaded` intervals may have colours."""
     named = dict.fromkeys(str(trace["name"]) for panel in panels for trace in panel.traces)
-    above, below = 66 if len(named) > 1 else 36, 48
+    # The legend is below the plots: the toolbar is above them.
+    above, below = 36, 84 if len(named) > 1 else 48
     gap = 38  # pixels between panels
     area = len(panels) * (height + gap) - gap
     layout: dict[str, Any] = {
@@ -231,7 +232,7 @@ def stack_panels(
         "plot_bgcolor": "#fff",
         "hovermode": "closest",
         "showlegend": len(named) > 1,
-        "legend": {"orientation": "h", "x": 0, "y": 1 + 30 / area, "xanchor": "left", "yanchor": "bottom"},
+        "legend": {"orientation": "h", "x": 0, "y": -52 / area, "xanchor": "left", "yanchor": "top"},
         "xaxis": {
             **PLOTLY_AXIS_STYLE,
             "title": {"text": time_label, "font": {"size": 13}},

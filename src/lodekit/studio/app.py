@@ -9,13 +9,14 @@ import atexit
 import os
 import signal
 import tomllib
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from lodekit.errors import LodekitError
-from lodekit.studio.components import configure_page, follow_other_tabs, show_notice
+from lodekit.studio.components import configure_page, follow_other_tabs, render_html, show_notice
 from lodekit.studio.controller import SessionController, StudioServer, collect_task
 from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 from lodekit.studio.step_data import render_data
@@ -104,6 +105,7 @@ def main() -> None:
             show_notice(controller.error_message(problem), "warning")
     with st.expander("What the terms mean"):
         st.markdown("\n".join(f"- **{term}**: {meaning}" for term, meaning in read_glossary()))
+    render_html(f'<p class="lk-hidden">{escape(controller.status)}</p>', "status", live="polite")
     follow_other_tabs(controller)
 
 

@@ -13,6 +13,7 @@ import streamlit as st
 from lodekit.errors import LodekitError
 from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice, show_table
 from lodekit.studio.controller import (
+    TASK_LABELS,
     SessionController,
     collect_task,
     read_fit_result,
@@ -32,8 +33,6 @@ from lodekit.studio.session_files import (
     pack_session,
 )
 from lodekit.support.text import as_sentence, format_percent, significant_digits
-
-TASK_LABELS = {"fit": "Fitting", "free": "Fitting without the equations", "deliver": "Creating report and files"}
 
 
 def render_fit(controller: SessionController) -> None:
@@ -165,14 +164,13 @@ def _show_estimates(controller: SessionController, result: Mapping[str, Any]) ->
     own = controller.session
     is_origin = own.is_simulated and result["source"] == own.file and "\n".join(result["equations"]) == own.truth_of
     truth = own.truth if is_origin else {}
-    lines = parameter_rows(result)
-    if lines:
-        head = ["parameter", "estimate", "std error", "95 % interval", "unit", "note"]
-        if truth:
-            head.append("truth")
-            lines = [[*line, f"{truth[line[0]]:.6g}" if line[0] in truth else ""] for line in lines]
+    if rows := parameter_rows(result):
+        head, lines = ["parameter", "estimate", "95 % interval", "std error", "truth", "note"], []
+        for name, value, error, interval, unit, note in rows:
+            known = f"{truth[name]:.6g}" if name in truth else ""
+            lines.append([f"{name} in {unit}" if unit else name, value, interval, error, known, note])
         used = [number for number in range(len(head)) if any(line[number] for line in lines)]
-        numbers = [place for place, number in enumerate(used) if number in (1, 2, 3, 6)]
+        numbers = [place for place, number in enumerate(used) if number in (1, 2, 3, 4)]
         cut = [[line[number] for number in used] for line in lines]
         show_table([head[number] for number in used], cut, numeric_columns=numbers, aria_label="Parameters of the fit")
     others = {**result["shown"], **{f"noise ({name})": value for name, value in result["noise"].items()}}
@@ -241,7 +239,7 @@ def _show_validation(validation: Mapping[str, Any], name: str) -> None:
             lines.append([channel, cell, (format_percent(own["coverage"]), own["coverage"]), " / ".join(steps)])
         ahead = list(next(iter(validation["channels"].values()))["ahead"])
         head = ["channel", "fit of the free run", "in 95 % band", f"fit {', '.join(ahead)} lines ahead"]
-        show_table(head, lines, numeric_columns=[1, 2], aria_label="Validation")
+        show_table(head, lines, numeric_columns=[1, 2, 3], aria_label="Validation")
         given = ", ".join(validation["given"]) or "the initial state only"
         st.caption(f"Free run from {given}; {validation['start']}.")
     with right:
