@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,10 +164,11 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_sent(visitor: Visitor,
 
 def test_numbers_on_the_page_are_those_of_the_library(fitted: Visitor, tmp_path: Path) -> None:
     """The downloaded files, given to the library, lead to the same numbers digit by digit."""
-    for name, file in (("System file", "system.toml"), ("Data file", "simulated.csv")):
-        with fitted.page.expect_download() as download:
-            fitted.click(name)
-        download.value.save_as(tmp_path / file)
+    fitted.sees("All files (zip)", fitted.click("Create report and files"))
+    with fitted.page.expect_download() as download:
+        fitted.click("All files (zip)")
+    with zipfile.ZipFile(download.value.path()) as archive:
+        archive.extractall(tmp_path)
     shown = {line[0][0]: line for line in fitted.table("Parameters of the fit")}
     # The session says which window was fitted to.
     text = fitted.page.locator("code").filter(has_text="lodekit fit").first.inner_text().splitlines()[0].split()
@@ -176,8 +178,8 @@ def test_numbers_on_the_page_are_those_of_the_library(fitted: Visitor, tmp_path:
     )
     for name, estimate in product.gp.parameters_.items():
         assert shown[name][1][1] == repr(estimate.value)
-        assert shown[name][2][1] == repr(estimate.std_error)
-        assert shown[name][3][1] == repr(tuple(estimate.interval))
+        assert shown[name][3][1] == repr(estimate.std_error)
+        assert shown[name][2][1] == repr(tuple(estimate.interval))
     assert fitted.table("All fits of this session")[0][4][1] == repr(product.gp.log_evidence_)
 
 
@@ -281,6 +283,27 @@ def test_all_that_is_drawn_or_asked_has_words(fitted: Visitor) -> None:
       return shown.filter(e => !named(e)).map(e => e.outerHTML.slice(0, 200));
     }"""
     assert page.evaluate(nameless) == []
+    # Screen readers hear errors and status; the words of the plane are only for them.
+    expect(page.locator('[aria-live="polite"]')).to_have_text("fit-1 is complete.")
+    assert page.locator(".lk-note:not([role=alert], [role=status])").count() == 0
+    assert page.get_by_text("Complex plane with").count() == 0
+
+
+@pytest.mark.parametrize("width", [1366, 390])
+def test_intervals_are_visible_without_scrolling_sideways(fitted: Visitor, place: tuple[Any, str], width: int) -> None:
+    context = place[0].browser.new_context(viewport={"width": width, "height": 900})
+    reader = Visitor(context, fitted.page.url)
+    table = reader.page.get_by_label("Parameters of the fit")
+    table.wait_for()
+    reader.settle()
+    interval = table.locator('td[data-label="95 % interval"]').first
+    edges = interval.evaluate("cell => [cell.getBoundingClientRect().right, cell.closest('.lk-wide').scrollWidth]")
+    box = table.locator("xpath=..").bounding_box()
+    assert edges[0] <= box["x"] + box["width"] + 1
+    assert edges[1] <= box["width"] + 1
+    script = "() => document.querySelector('[data-testid=stMain]').scrollWidth - window.innerWidth"
+    assert reader.page.evaluate(script) <= 0
+    context.close()
 
 
 def test_two_people_do_not_see_each_other(fitted: Visitor, newcomer: Visitor) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import io
+import re
+import zipfile
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +18,12 @@ import pytest
 import lodekit as lk
 from lodekit.cli.programs import studio
 from lodekit.data.preview import preview_table
+from lodekit.data.tables.columns import resolve_columns
+from lodekit.diagnostics import messages
+from lodekit.diagnostics.messages import stepped_channel_warnings
 from lodekit.errors import DataError, LodekitError, ParameterError
+from lodekit.report.panels import PlotlyPanel, ReportContext, line_trace, stack_panels
+from lodekit.report.time_series import channels_figure
 from lodekit.studio.app import streamlit_options
 from lodekit.studio.compute import MAX_EQUATION_CHARACTERS, compute_curve, parse_typed_equations, understand
 from lodekit.studio.controller import (
@@ -34,15 +44,17 @@ from lodekit.studio.session import (
     analyze_system,
     modes_at,
     session_from_dict,
+    to_page_advice,
     user_message,
 )
-from lodekit.studio.session_files import generate_script, generate_shell, pack_session, safe_name, unpack_session
+from lodekit.studio.session_files import generate_shell, pack_fit, pack_session, safe_name, unpack_session
 from lodekit.studio.worker import RESULT_FILE
 from lodekit.support.files import MODEL_FILE
 from lodekit.system.catalog import examples
 from lodekit.system.files import read_system_file
 from tests.studio.present import Patient, Present
 
+STEPS = (np.arange(40.0), "u", np.arange(40) // 10 % 2)
 EXAMPLES = {example.name: example for example in examples()}
 
 
@@ -207,22 +219,43 @@ def test_what_is_known_over_the_held_out_part_is_measured_there(desk: SessionCon
     assert not desk.given
 
 
-def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp_path: Path) -> None:
-    """The same numbers from the script that is taken away, and the curve of the sliders is the posterior mean."""
+def fit_and_export(desk: SessionController) -> tuple[str, dict[str, Any]]:
+    """Fit, write the report, and return the name and the result of the fit."""
     desk.server = Patient()
     start_fit(desk)
     assert collect_task(desk)
     (name,) = desk.session.tray
-    found = read_fit_result(desk, name)
-    script = (
-        generate_script(desk.resolved_session())
-        .replace("write_results(", "(lambda *_: None)(")
-        .replace("compute_results(product)", "None")
-    )
-    for file in ("system.toml", "simulated.csv"):
-        script = script.replace(f'"{file}"', repr(str(desk.folder / name / file)))
+    start_export(desk, name, figures=False)
+    assert collect_task(desk)
+    return name, read_fit_result(desk, name)
+
+
+def is_lk(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "lk"
+
+
+def test_a_fit_of_the_studio_is_that_of_the_library(
+    desk: SessionController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same numbers from the script that is taken away, and the curve of the sliders is the posterior mean."""
+    name, found = fit_and_export(desk)
+    content = pack_fit(desk.folder / name, read_fit_result(desk, name, "files")["files"])
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        files = {"fit.py", "system.toml", "simulated.csv", MODEL_FILE, "report.html", "predictions.csv"}
+        assert set(archive.namelist()) == files
+        archive.extractall(tmp_path / "taken")
+    script = (tmp_path / "taken" / "fit.py").read_text()
+    assert [line for line in script.splitlines() if "import" in line] == ["import lodekit as lk"]
+    assert {node.attr for node in ast.walk(ast.parse(script)) if isinstance(node, ast.Attribute) and is_lk(node)} <= {
+        *lk.__all__
+    }
+    monkeypatch.chdir(tmp_path / "taken")
+    # Figures take longer than everything else.
+    monkeypatch.setattr("lodekit.workflow.pipeline._draw_figures", lambda gp: {})
     names: dict[str, object] = {}
     exec(compile(script, "script", "exec"), names)  # noqa: S102 - the very lines that people take away
+    assert Path("log-fit", "report.html").is_file()
+    assert "The free run of f1" in capsys.readouterr().out
     gp = names["gp"]
     assert isinstance(gp, lk.LODEGP)
     assert found["log_evidence"] == gp.log_evidence_
@@ -241,9 +274,10 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp
     limits = {round(line["y0"], 9) for line in figures["Autocorrelation"]["layout"]["shapes"]}
     assert limits == {0.0, round(1.959963985 / count**0.5, 9), -round(1.959963985 / count**0.5, 9)}
     assert len(figures["Autocorrelation"]["data"]) == 3
-    start_export(desk, name, figures=False)
-    assert collect_task(desk)
-    assert {"report.html", "predictions.csv"} <= set(read_fit_result(desk, name, "files")["files"])
+
+
+def test_a_session_file_restores_fits_and_is_refused_if_it_is_damaged(desk: SessionController, tmp_path: Path) -> None:
+    name, found = fit_and_export(desk)
     content = pack_session(desk.session, desk.folder)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -264,7 +298,7 @@ def test_a_fit_of_the_studio_is_that_of_the_library(desk: SessionController, tmp
     desk.errors["fit"] = "too few lines"
     desk.reopen(content)
     assert (desk.session.tray, desk.errors) == (before.tray, {})
-    assert read_fit_result(desk, name)["log_evidence"] == gp.log_evidence_
+    assert read_fit_result(desk, name)["log_evidence"] == found["log_evidence"]
     assert not read_fit_result(desk, name, "files")
 
 
@@ -394,6 +428,56 @@ def test_figures_change_their_colours_on_dark_ground_and_nothing_else() -> None:
     assert 'aria-label="Complex plane with poles at -1"' in pole_plot_svg([-1 + 0j])
 
 
+def test_advice_on_the_page_names_its_controls_and_no_arguments_or_options() -> None:
+    """Every message of the diagnostics: what is filled in is u here."""
+    tree = ast.parse(Path(messages.__file__).read_text())
+    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    texts = []
+    for node in ast.walk(tree):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        if id(node) not in inner and isinstance(node, ast.JoinedStr | ast.Constant):
+            texts.append("".join(str(part.value) if isinstance(part, ast.Constant) else "u" for part in parts))
+    foreign = re.compile(r"--\w|noise_std|\w=[\w{'\"]|lk\.|positive = true")
+    advised = [text for text in texts if foreign.search(text) and ">>>" not in text]
+    assert len(advised) > 8
+    assert [text for text in map(to_page_advice, advised) if foreign.search(text)] == []
+    found = to_page_advice(stepped_channel_warnings([lk.Observations().add(*STEPS).series[0]], {}, ["u"])[0])
+    assert found.endswith("if it is a known input, choose the role 'known input, held' for u in step 2")
+    with pytest.raises(DataError) as caught:
+        resolve_columns(["t", "a"], ["y"])
+    assert to_page_advice(str(caught.value)).endswith("choose the column of y in step 2")
+
+
+def test_inputs_after_the_measurements_do_not_change_the_axis_of_an_input() -> None:
+    t, held = np.arange(20.0), np.arange(23.0)
+    u = np.where(held < 20, held // 5 % 2, 1000.0)
+    gp = lk.LODEGP(lk.System("y' = -y + u"), inputs={"u": "hold"}, random_state=0)
+    gp.fit(lk.Observations().add(t, "y", np.sin(t)).add(held, "u", u))
+    context = ReportContext(gp, {}, "", {}, (0.0, 22.0))
+    low, high = channels_figure(context)[1]["yaxis2"]["range"]
+    assert (low, high) == pytest.approx((-0.06, 1.06))
+
+
+def test_the_legend_is_below_the_plots_where_the_toolbar_does_not_cover_it() -> None:
+    traces = [line_trace(name, [0.0, 1.0], [0.0, 1.0], "#000000") for name in ("mean", "truth")]
+    layout = stack_panels([PlotlyPanel("y", traces, (0.0, 1.0))], height=90, time_label="t", span=(0.0, 1.0))[1]
+    assert layout["legend"]["y"] < 0
+    assert layout["legend"]["yanchor"] == "top"
+    # There is room for it below the label of the axis.
+    area = layout["height"] - layout["margin"]["t"] - layout["margin"]["b"]
+    assert -layout["legend"]["y"] * area + 24 < layout["margin"]["b"]
+
+
+def test_the_status_for_screen_readers_names_the_task_an_error_or_the_last_fit(desk: SessionController) -> None:
+    assert desk.status == ""
+    desk.change(tray=("fit-1",))
+    assert desk.status == "fit-1 is complete."
+    desk.errors["fit"] = "expected two times, got one"
+    assert desk.status == "expected two times, got one"
+    desk.task = SimpleNamespace(task="fit")  # type: ignore[assignment]
+    assert desk.status == "Fitting."
+
+
 def test_curves_of_compared_fits_share_one_figure() -> None:
     def curves(shift: float, names: list[str], last: int) -> dict[str, Any]:
         layout: dict[str, Any] = {"annotations": [{"text": name} for name in names]}
@@ -405,14 +489,11 @@ def test_curves_of_compared_fits_share_one_figure() -> None:
             data[-1]["y"] = [shift] * last
         return {"data": data, "layout": layout, "panels": names}
 
-    found = comparison_figure({"fit-1": curves(0.0, ["x", "u"], 5), "fit-2": curves(2.0, ["x"], 9)})
+    found = comparison_figure({"fit-1": curves(0.0, ["u", "x"], 5), "fit-2": curves(2.0, ["x"], 9)})
     shown = [(trace["name"], trace["yaxis"], len(trace["x"])) for trace in found["data"]]
-    first = [("measurements", "y", 9), ("fit-1", "y", 5), ("fit-2", "y", 9)]
-    assert shown == [*first, ("measurements", "y2", 5), ("fit-1", "y2", 5)]
+    assert shown == [("measurements", "y", 9), ("fit-1", "y", 5), ("fit-2", "y", 9)]
     assert found["data"][1]["line"]["color"] != found["data"][2]["line"]["color"]
-    assert found["layout"]["xaxis"]["range"] == [0.0, 9.0]
-    # Both curves are within the axis, with its margin.
-    assert found["layout"]["yaxis"]["range"] == pytest.approx([-0.18, 3.18])
+    assert [trace.get("showlegend") for trace in found["data"][1:]] == [True, True]
 
 
 def test_sliders_show_units_that_follow_from_those_of_the_columns(desk: SessionController) -> None:

@@ -14,6 +14,7 @@ import lodekit as lk
 from lodekit.errors import LodekitError
 from lodekit.studio.controller import StudioServer
 from lodekit.studio.server import PROCESS_ENDED_MESSAGE, ComputeProcess
+from lodekit.studio.session import StudioSession
 from lodekit.studio.worker import RESULT_FILE, run_task
 from lodekit.support.files import MODEL_FILE
 from tests.studio.present import Present
@@ -75,8 +76,8 @@ def test_without_the_equations_delayed_inputs_are_known_and_channels_apart(tmp_p
 def test_a_validation_that_is_not_possible_names_no_folder(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("t,x\n" + "\n".join(f"{k},{k * k % 7}" for k in range(6)))
     (tmp_path / "system.toml").write_text('equations = "x\' = v"\n')
-    wanted = {"task": "fit", "data": "log.csv", "system": "system.toml", "dt": None, "window": [None, None], "seed": 0}
-    more = {"held_out": [70.0, 80.0], "given": [], "command": "", "options": {}}
+    wanted = {"task": "fit", "data": "log.csv", "system": "system.toml", "held_out": [70.0, 80.0]}
+    more = {"given": [], "command": "", "options": StudioSession().fit_options}
     (tmp_path / "request.json").write_text(json.dumps({**wanted, **more}))
     run_task(tmp_path)
     trouble = json.loads((tmp_path / RESULT_FILE).read_text())["validation"]["trouble"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lodekit.studio.compute import REQUEST_HANDLERS
 from tests.studio.present import Patient, Present
 
 st = pytest.importorskip("streamlit", reason="the studio needs Streamlit: pip install 'lodekit[studio]'")
@@ -61,18 +63,34 @@ def test_roles_windows_and_fits_of_one_tab_appear_in_the_other(open_tab: OpenTab
     second = open_tab(first)
     next(button for button in first.button if button.label == "Simulate").click().run()
     first.selectbox(key="role-u").select("linear").run()
-    first.number_input(key="to").set_value(5.0).run()
+    first.number_input(key="Fit to").set_value(5.0).run()
     first.button(key="fit").click().run()
     second.run()
     assert second.selectbox(key="role-u").value == "linear"
-    assert second.number_input(key="to").value == 5.0
+    assert second.number_input(key="Fit to").value == 5.0
     shown = "".join(item.body for item in second.get("html"))
     assert "fit-1" in shown
     assert "All fits of this session" in shown
     assert [tab.label for tab in second.tabs] == ["Curves", "Residuals", "Autocorrelation"]
     second.button(key="fit").click().run()
-    assert second.session_state["curves-2"] == ["fit-1", "fit-2"]
+    assert any("Posterior means of the fits to simulated.csv" in text.value for text in second.caption)
     assert not second.exception
+
+
+def test_a_stepped_column_that_is_chosen_by_hand_is_proposed_as_known_input(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    tab.selectbox(key="example").select("heating").run()
+    rows = "\n".join(f"{k},{k // 10 % 2},{k * 7 % 13},{k * 5 % 11}" for k in range(40))
+    tab.file_uploader[0].upload("log.csv", f"t,Heater,A,B\n{rows}\n".encode(), "text/csv").run()
+    assert tab.selectbox(key="role-u").disabled
+    tab.selectbox(key="column-u").select("Heater").run()
+    tab.selectbox(key="column-f1").select("A").run()
+    assert (tab.selectbox(key="role-u").value, tab.selectbox(key="role-f1").value) == ("hold", "")
+    assert any("chosen by you; known input: it takes two values only" in text.value for text in tab.caption)
+    # The user has the last word.
+    tab.selectbox(key="role-u").select("").run()
+    assert tab.selectbox(key="role-u").value == ""
+    assert not tab.exception
 
 
 def test_the_data_step_offers_to_split_a_log_at_gaps(open_tab: OpenTab) -> None:
@@ -82,6 +100,57 @@ def test_the_data_step_offers_to_split_a_log_at_gaps(open_tab: OpenTab) -> None:
     next(button for button in tab.button if button.label == "Simulate").click().run()
     tab.checkbox(key="split-gaps").check().run()
     assert any("no gap found, so this is one record" in text.value for text in tab.markdown)
+
+
+def test_a_fit_has_one_button_for_the_report_and_one_for_all_files(
+    open_tab: OpenTab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tab = open_tab()
+    tab.selectbox(key="example").select("heating").run()
+    next(button for button in tab.button if button.label == "Simulate").click().run()
+    tab.button(key="fit").click().run()
+    downloads = [button.label for button in tab.get("download_button")]
+    assert downloads == ["Save session"]
+    job = SimpleNamespace(task="deliver", is_running=True, progress=lambda: ("writing, report", 0.5, 3.0))
+    job.result = lambda: {"trouble": "not enough memory"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Patient, "start", lambda *_: job)
+        tab.button(key="deliver").click().run()
+    # The progress stands in the last step, where the button was pressed.
+    shown = [node.proto.body if node.type == "html" else node.type for node in tab.main if node.type != "column"]
+    place = next(k for k, text in enumerate(shown) if 'id="step-6"' in text)
+    assert "progress" in shown[place:]
+    assert "progress" not in shown[:place]
+    job.is_running = False
+    tab.run()
+    tab.button(key="deliver").click().run()
+    downloads = [button.label for button in tab.get("download_button")]
+    assert downloads == ["Report", "All files (zip)", "Save session"]
+    assert not tab.exception
+
+
+def test_the_page_says_that_a_file_is_being_read(open_tab: OpenTab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is read while the page says so."""
+    doing, done = [""], []
+
+    @contextmanager
+    def spin(text: str, **_: Any) -> Iterator[None]:
+        doing.append(text)
+        yield
+        doing.pop()
+
+    def call(self: Present, name: str, *arguments: object, timeout: float = 1.0) -> object:
+        done.append((name, doing[-1]))
+        return REQUEST_HANDLERS[name](*arguments)
+
+    monkeypatch.setattr(st, "spinner", spin)
+    monkeypatch.setattr(Present, "call", call)
+    tab = open_tab()
+    tab.selectbox(key="example").select("heating").run()
+    tab.file_uploader[0].upload("log.csv", b"t,u,f1\n0,1,2\n1,2,3\n2,1,4\n3,1,2\n", "text/csv").run()
+    reads = {doing for name, doing in done if name in ("open_file", "match_file")}
+    assert reads == {"Reading log.csv"}
+    assert not tab.exception
 
 
 def test_what_was_typed_before_another_tab_changed_the_equations_is_not_used_again(

@@ -230,8 +230,9 @@ def stack_panels(
     """
     named = dict.fromkeys(str(trace["name"]) for panel in panels for trace in panel.traces)
     has_dates, place_times = (True, clock.wall_clock_times) if clock and clock.has_dates else (False, list)
-    # Labels of dates have two lines.
-    above, below = 66 if len(named) > 1 else 36, 68 if has_dates else 48
+    # Labels of dates have two lines. The legend is below the plots: the toolbar is above them.
+    above, axis_height = 36, 68 if has_dates else 48
+    below = axis_height + (36 if len(named) > 1 else 0)
     gap = 38  # pixels between panels
     area = len(panels) * (height + gap) - gap
     layout: dict[str, Any] = {
@@ -242,7 +243,7 @@ def stack_panels(
         "plot_bgcolor": "#fff",
         "hovermode": "closest",
         "showlegend": len(named) > 1,
-        "legend": {"orientation": "h", "x": 0, "y": 1 + 30 / area, "xanchor": "left", "yanchor": "bottom"},
+        "legend": {"orientation": "h", "x": 0, "y": -(axis_height + 4) / area, "xanchor": "left", "yanchor": "top"},
         "xaxis": {
             **PLOTLY_AXIS_STYLE,
             "title": {"text": time_label, "font": {"size": 13}, "standoff": 14},

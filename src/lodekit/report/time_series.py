@@ -107,7 +107,9 @@ def _input_panel(context: ReportContext, name: str, signal: InputSignal) -> Plot
     trace = line_trace("known", x, y, PLOTLY_TRUTH_COLOR, hover, shape=shape)
     kind = "held between samples" if signal.kind == "hold" else "linear between samples"
     title = f'<b>{label}</b>{" in" + unit if unit else ""} <span style="color:#5a6b7b">– known, {kind}</span>'
-    return PlotlyPanel(title, [trace], (float(values.min()), float(values.max())))
+    # What happens before or after the measurements does not determine the axis.
+    seen = signal.at(np.clip(times, *context.fit.measurements.window))
+    return PlotlyPanel(title, [trace], (float(seen.min()), float(seen.max())))
 
 
 def _measurement_trace(context: ReportContext, item: TimeSeries) -> dict[str, Any]:

@@ -448,9 +448,7 @@ def compute_derivative_residuals(
     scale = np.max(sizes, axis=(1, 2))
     residuals = np.max(np.abs(values), axis=1).T / np.where(scale > 0, scale, 1.0)
     if not np.isfinite(residuals).all():
-        raise LodekitError(
-            "derivatives in the equations do not exist, or are too large for floating-point numbers"
-        )
+        raise LodekitError("derivatives in the equations do not exist, or are too large for floating-point numbers")
     return CurveResiduals(times, residuals, np.zeros_like(residuals), 0.0)
 
 

@@ -261,9 +261,7 @@ class Validation:
             lines.append(f"{names[item.title]:<{wide}}{len(item.times):>7}{shown(item):>9}{numbers}")
         steps = list(dict.fromkeys(step for item in self.channels for step in item.ahead))
         if steps:
-            lines.append(
-                "Fit % of forecasts from all earlier measurements, by horizon (in 95 % band):"
-            )
+            lines.append("Fit % of forecasts from all earlier measurements, by horizon (in 95 % band):")
             lines.append(f"{'':<{wide}}" + "".join(f"{step:>16}" for step in steps))
         for item in self.channels if steps else ():
             both = (item.ahead.get(step) for step in steps)
@@ -332,6 +330,7 @@ def validate(
     time: str | None = None,
     columns: Mapping[str, Any] | None = None,
     dt: float | None = None,
+    window: tuple[Any, Any] = (None, None),
     split_gaps: bool = False,
 ) -> Validation:
     """Validate the model on records that were not used for the fit: fit percentages, coverage, log density.
@@ -344,6 +343,8 @@ def validate(
     ----------
     t, Y, noise_std, time, columns, dt, split_gaps
         The record, or several, as in `fit`; columns are those of the fitted file by default.
+    window : (first, last)
+        If the record is a file: the part of it that is used, by times or dates; None for its first or last time.
     given : str or sequence of str, optional
         If the fit has no known inputs: the channels to condition on, known over the whole record by their measurements.
         By default those that leave no free function, if this choice is unique.
@@ -371,7 +372,7 @@ def validate(
     >>> found["y"].fit_percent > 97
     True
     """
-    options = {"time": time, "columns": columns, "dt": dt, "split_gaps": split_gaps}
+    options = {"time": time, "columns": columns, "dt": dt, "window": window, "split_gaps": split_gaps}
     records = _read_records(fit, t, Y, noise_std, **options)
     horizons = ahead if isinstance(ahead, Iterable) and not isinstance(ahead, str) else [ahead]
     parts = []

@@ -9,13 +9,14 @@ import atexit
 import os
 import signal
 import tomllib
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from lodekit.errors import LodekitError
-from lodekit.studio.components import configure_page, follow_other_tabs, show_notice
+from lodekit.studio.components import configure_page, follow_other_tabs, render_html, show_notice
 from lodekit.studio.controller import SessionController, StudioServer, collect_task
 from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 from lodekit.studio.step_data import render_data
@@ -77,7 +78,8 @@ def _load_start_file(controller: SessionController) -> None:
             if Path(name).stat().st_size > MAX_UPLOAD_BYTES:
                 raise LodekitError(f"expected a data file of at most {MAX_UPLOAD_BYTES >> 20} MB")
             controller.set_file(Path(name).name, Path(name).read_bytes())
-            controller.apply_proposal()
+            with st.spinner(f"Reading {controller.session.file}", show_time=True):
+                controller.apply_proposal()
         except OSError:
             controller.errors["data"] = "the data file given on the command line can no longer be read"
         except LodekitError as problem:
@@ -103,6 +105,7 @@ def main() -> None:
             show_notice(controller.error_message(problem), "warning")
     with st.expander("What the terms mean"):
         st.markdown("\n".join(f"- **{term}**: {meaning}" for term, meaning in read_glossary()))
+    render_html(f'<p class="lk-hidden">{escape(controller.status)}</p>', "status", live="polite")
     follow_other_tabs(controller)
 
 

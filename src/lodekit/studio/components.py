@@ -12,7 +12,7 @@ from PIL import Image
 
 from lodekit.studio.controller import SessionController
 from lodekit.studio.figures import apply_theme
-from lodekit.studio.session import StudioSession
+from lodekit.studio.session import StudioSession, to_page_advice
 from lodekit.support.html import PLOTLY_CONFIG, read_asset
 
 #: The steps, from top to bottom, with their purpose.
@@ -22,7 +22,7 @@ STEPS = {
     "Parameters": "Set constraints and priors; move a slider to see the curve at other values.",
     "Fit": "Estimates with intervals, residual tests and a certificate.",
     "Compare": "All fits of this session, side by side.",
-    "Download": "Model, report, predictions, and commands that reproduce the fit without this page.",
+    "Download": "The report, all files, and commands that reproduce the fit without this page.",
 }
 DARK_PAGE_STYLE = (
     "<style>:root { --accent: #56b4e9; --warn: #e69f00; --good: #2fbf95; } .lk-badge { color: #10151a; }</style>"
@@ -75,13 +75,13 @@ def show_heading(name: str) -> None:
 
 def show_notice(text: str | Sequence[str], kind: str = "") -> None:
     """Show a notice; lines that belong under each other, such as carets, stay so."""
-    role = ' role="alert"' if kind == "warning" else ""
+    role = "alert" if kind == "warning" else "status"
     if not isinstance(text, str):
-        body = "<ul>" + "".join(f"<li>{escape(each)}</li>" for each in text) + "</ul>"
+        body = "<ul>" + "".join(f"<li>{escape(to_page_advice(each))}</li>" for each in text) + "</ul>"
     else:
-        first, _, rest = text.partition("\n")
+        first, _, rest = to_page_advice(text).partition("\n")
         body = escape(first) + (f"<pre>{escape(rest)}</pre>" if rest else "")
-    st.html(f'<div class="lk-note {kind}"{role}>{body}</div>')
+    st.html(f'<div class="lk-note {kind}" role="{role}">{body}</div>')
 
 
 def show_figure(figure: Mapping[str, Any], alt_text: str, key: str, **options: Any) -> Any:
@@ -103,6 +103,8 @@ def show_table(
     """Show a table."""
     places = [' class="number"' if number in numeric_columns else "" for number in range(len(head))]
     top = "".join(f'<th scope="col"{place}>{escape(name)}</th>' for name, place in zip(head, places, strict=True))
+    # On a phone each cell is a line with its heading.
+    places = [f'{place} data-label="{escape(name)}"' for name, place in zip(head, places, strict=True)]
     body = "".join(
         "<tr>" + "".join(_format_cell(cell, place) for cell, place in zip(line, places, strict=True)) + "</tr>"
         for line in rows
@@ -168,14 +170,19 @@ def follow_other_tabs(controller: SessionController) -> None:
 
 @st.cache_resource
 def _html_component() -> Any:
-    body = "parentElement.querySelector('div').innerHTML = data.html;"
+    body = """const box = parentElement.querySelector("div");
+      if (data.live) box.setAttribute("aria-live", data.live);
+      if (box.shown !== data.html) box.innerHTML = box.shown = data.html;"""
     script = f"export default function ({{ parentElement, data }}) {{ {body} }}"
     return st.components.v2.component("lodekit_canvas", html="<div></div>", js=script, isolate_styles=False)
 
 
-def render_html(html: str, key: str) -> None:
-    """Show HTML without changes, MathML and SVG included; the caller has escaped everything that users typed."""
-    _html_component()(data={"html": html}, key=key)
+def render_html(html: str, key: str, *, live: str = "") -> None:
+    """Show HTML without changes, MathML and SVG included; the caller has escaped everything that users typed.
+
+    live: ``"polite"`` if screen readers announce changes.
+    """
+    _html_component()(data={"html": html, "live": live}, key=key)
 
 
 @st.cache_resource

@@ -67,6 +67,7 @@ def _longer_remainder(window: tuple[float, float], removed: tuple[float, float])
     return longer if longer[0] < longer[1] else None
 
 
+TASK_LABELS = {"fit": "Fitting", "free": "Fitting without the equations", "deliver": "Creating report and files"}
 #: Seconds until a file is read.
 READ_TIMEOUT_SECONDS = 120.0
 
@@ -249,6 +250,14 @@ class SessionController:
         """Change what was typed and chosen."""
         with self.lock:
             self.session = replace(self.session, **changes)
+
+    @property
+    def status(self) -> str:
+        """The running task, the errors, or the last fit in words, for screen readers."""
+        if self.task is not None:
+            return f"{TASK_LABELS[self.task.task]}."
+        complete = f"{self.session.tray[-1]} is complete." if self.session.tray else ""
+        return " ".join(self.errors.values()) or complete
 
     def error_message(self, error: Exception) -> str:
         """Return a message for users, without any path of this machine."""
@@ -507,12 +516,9 @@ def start_fit(controller: SessionController, *, starts: bool = False) -> None:
         "task": "fit",
         "data": own.file,
         "system": SYSTEM_FILE,
-        "dt": own.dt,
-        "window": own.window,
         "held_out": own.held_out,
         "given": own.given,
-        "seed": own.choices["seed"],
-        "options": {name: value for name, value in own.fit_options.items() if name not in ("dt", "window")},
+        "options": own.fit_options,
         "session": replace(own, tray=()).to_dict(),
         "command": generate_command(own),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from lodekit.data.sources import load_data
 from lodekit.data.tables.columns import IGNORED_COLUMN
 from lodekit.errors import DataError, LodekitError
 from lodekit.results.simulation import simulate
-from lodekit.studio.session import ColumnAssignment
+from lodekit.studio.session import PROPOSED_KIND, ColumnAssignment
 from lodekit.support.arguments import Array
 from lodekit.system.catalog import Example
 from lodekit.system.system import System
@@ -122,23 +122,27 @@ def match_channels(
     preview: TablePreview, system: System, user_choices: Sequence[ColumnAssignment]
 ) -> list[ColumnMatch]:
     """Return the column of each channel of a system: the choice of the user, otherwise by name."""
+    columns = {column.name: column for column in preview.columns}
+    choices = {item.channel: item for item in user_choices if item.channel in system.plain_channels}
+    mapping = {name: item.column for name, item in choices.items() if item.column in columns}
     try:
-        guesses = {guess.channel: guess for guess in guess_column_roles(preview, system)}
+        guesses = {guess.channel: guess for guess in guess_column_roles(preview, system, mapping or None)}
     except DataError:
         # No column has the name of a channel: none is matched.
         guesses = {}
-    choices = {item.channel: item for item in user_choices}
-    columns = {column.name: column for column in preview.columns}
     matches = []
     for name in system.plain_channels:
         choice, guess = choices.get(name), guesses.get(name)
-        if choice is not None and (choice.column in columns or not choice.column):
+        role = "" if guess is None else "known input" if guess.input_kind else "measured"
+        if guess is not None and choice == ColumnAssignment(name, guess.column.name, PROPOSED_KIND):
+            choice = replace(choice, kind=guess.input_kind)
+            matches.append(ColumnMatch(choice, f"chosen by you; {role}: it {guess.reason}", True, guess.reason))
+        elif choice is not None and (choice.column in columns or not choice.column):
             reason = "chosen by you" if choice.column else "not measured: chosen by you"
             matches.append(ColumnMatch(choice, reason, is_user_choice=True))
         elif guess is not None:
-            reason = "known, held between samples" if guess.input_kind else "measured"
             choice = ColumnAssignment(name, guess.column.name, guess.input_kind)
-            matches.append(ColumnMatch(choice, f"{reason}: it {guess.reason}", evidence=guess.reason))
+            matches.append(ColumnMatch(choice, f"{role}: it {guess.reason}", evidence=guess.reason))
         else:
             matches.append(ColumnMatch(ColumnAssignment(name), "no column has this name"))
     return matches

@@ -34,8 +34,6 @@ PlotlyFigure = dict[str, Any]
 SAMPLE_TRACE_COLOR = "rgba(0,158,115,0.55)"
 FIT_COLORS = (PLOTLY_MEAN_COLOR, PLOTLY_TRUTH_COLOR, "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f")
 FIT_WINDOW_COLOR, VALIDATION_WINDOW_COLOR = "rgba(0,114,178,0.10)", "rgba(213,94,0,0.12)"
-#: The traces of a figure of curves that do not depend on the fit.
-MEASURED_TRACES = ("measurements", "averages", "known")
 #: The same colours where the ground is dark.
 DARK_COLORS = {
     PLOTLY_DATA_COLOR: "#c9d1d9",
@@ -159,30 +157,20 @@ def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigu
 
 
 def comparison_figure(figures: Mapping[str, PlotlyFigure]) -> PlotlyFigure:
-    """Return the means of several fits over the measurements, one panel for each channel.
+    """Return the means of several fits in the figure of the last one, without its band.
 
     figures: The curves of each fit, by its name, with the names of its panels.
     """
-    panels = dict[str, PlotlyPanel]()
+    *_, last = figures.values()
+    traces = [trace for trace in last["data"] if trace["name"] in ("measurements", "averages", "known")]
+    axes = {name: f"y{number if number > 1 else ''}" for number, name in enumerate(last["panels"], 1)}
     for color, (fit, figure) in zip(cycle(FIT_COLORS), figures.items(), strict=False):
-        for number, name in enumerate(figure["panels"]):
-            axis, title = f"y{number + 1 if number else ''}", figure["layout"]["annotations"][number]["text"]
-            own = [trace for trace in figure["data"] if trace["yaxis"] == axis]
-            limits = figure["layout"][axis.replace("y", "yaxis")]["range"]
-            panel = panels.get(name, PlotlyPanel(title, [], (math.inf, -math.inf)))
-            measured = [trace for trace in (*panel.traces, *own) if trace["name"] in MEASURED_TRACES]
-            traces = [trace for trace in panel.traces if trace["name"] not in MEASURED_TRACES]
-            line = {"line": {"color": color, "width": 2}, "name": fit}
-            traces += [{**trace, **line} for trace in own if trace["name"] == "mean"]
-            # The longest window contains the measurements of the others.
-            measured = sorted(measured, key=lambda trace: len(trace["x"]))[-1:]
-            limits = min(panel.limits[0], limits[0]), max(panel.limits[1], limits[1])
-            panels[name] = PlotlyPanel(panel.title, [*measured, *traces], limits)
-    axes = [figure["layout"]["xaxis"] for figure in figures.values()]
-    span = min(axis["range"][0] for axis in axes), max(axis["range"][1] for axis in axes)
-    label = axes[0]["title"]["text"]
-    data, layout = stack_panels(list(panels.values()), height=150, time_label=label, span=span)
-    return {"data": data, "layout": layout}
+        for trace in (trace for trace in figure["data"] if trace["name"] == "mean"):
+            name = figure["panels"][int(trace["yaxis"][1:] or 1) - 1]
+            is_first = all(other["name"] != fit for other in traces)
+            place = {"name": fit, "legendgroup": fit, "showlegend": is_first, "yaxis": axes.get(name)}
+            traces += [{**trace, **place, "line": {"color": color, "width": 2}}] * (name in axes)
+    return {"data": traces, "layout": last["layout"]}
 
 
 def pole_plot_svg(poles: Sequence[complex], modes: Sequence[complex] = ()) -> str:

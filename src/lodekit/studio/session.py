@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 
 from lodekit.errors import AlgebraError, LodekitError, ParameterError
 from lodekit.support.files import check_types
+from lodekit.support.html import read_asset
 from lodekit.system.display import equations_to_mathml
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
@@ -41,12 +42,29 @@ def user_message(error: Exception, folder: Path | None = None) -> str:
     return "Something unexpected went wrong here; nothing that you typed is lost."
 
 
+def to_page_advice(text: str) -> str:
+    """Return a message with advice on controls of the page instead of arguments and options of the library.
+
+    The patterns of both are in a file, one pair in each line.
+
+    Examples
+    --------
+    >>> to_page_advice("u is stepped; try prior='channels'")
+    "u is stepped; try 'Prior on: the channels' in the fit options"
+    """
+    for line in read_asset("studio_advice.txt").splitlines():
+        pattern, _, advice = line.partition(" =>")
+        text = re.sub(pattern, advice.strip(), text)
+    return text
+
+
 PRIOR_PATTERN = re.compile(
     r"\s*(normal|lognormal)\s*\(?\s*([^\s,;()]+)\s*[,;\s]\s*([^\s,;()]+)\s*\)?\s*", re.IGNORECASE
 )
 BOUNDS_PATTERN = re.compile(r"\s*([^\s,;:]*)\s*(?:to|\.\.|…|:|,|;)\s*([^\s,;:]*)\s*", re.IGNORECASE)
 #: Possible values of an assignment and of the choices of a fit.
-INPUT_KINDS = ("", "hold", "linear", "auto")
+PROPOSED_KIND = "proposed"
+INPUT_KINDS = ("", "hold", "linear", "auto", PROPOSED_KIND)
 NOISE_MODELS, PRIOR_TYPES = ("channel", "shared"), ("latent", "channels")
 LATENT_KERNELS = ("se", "matern-7/2", "matern-5/2", "matern-3/2")
 
@@ -137,7 +155,8 @@ class ColumnAssignment:
     """The column of a channel, and its role.
 
     column: The column of the file; empty if the channel is not measured.
-    kind: The interpolation of a known input between samples; empty for a measured channel.
+    kind: The interpolation of a known input between samples; empty for a measured channel; or as proposed for the
+        column.
     """
 
     channel: str
@@ -216,8 +235,8 @@ class StudioSession:
 
     @property
     def fit_options(self) -> dict[str, Any]:
-        """How the data file is read and the system fitted, as `lodekit.workflow.pipeline.prepare_fit` takes it."""
-        options = {name: value for name, value in self.choices.items() if name != "seed"}
+        """How the data file is read and the system fitted, as arguments of `lodekit.fit_file`."""
+        options = {"random_state" if name == "seed" else name: value for name, value in self.choices.items()}
         return {"dt": self.dt, "window": self.window, "split_gaps": self.split_gaps, **options}
 
     def to_dict(self) -> dict[str, Any]:
@@ -235,8 +254,7 @@ def session_from_dict(content: Any) -> StudioSession:
     True
     """
     try:
-        # Earlier versions saved the number of edits of the equations.
-        plain = {name: value for name, value in dict(content).items() if name != "edition"}
+        plain = dict(content)
         plain["entries"] = tuple(ParameterEntry(**item) for item in plain["entries"])
         plain["assignments"] = tuple(ColumnAssignment(**item) for item in plain["assignments"])
         plain["choices"] = {**DEFAULT_CHOICES, **plain["choices"]}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 from lodekit.data.preview import TablePreview
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
-from lodekit.studio.session import DEFAULT_CHOICES, StudioSession, session_from_dict
+from lodekit.studio.session import StudioSession, session_from_dict
 from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE
 from lodekit.support.files import MODEL_FILE, StorageError, read_archive, write_archive, write_atomically
 from lodekit.system.files import SystemFileHints, format_system_file
@@ -63,17 +65,18 @@ def _parameter_to_toml(parameter: Parameter) -> str:
     return ", ".join(parts)
 
 
-def _non_default_options(choices: Mapping[str, Any]) -> dict[str, Any]:
+def _changed_options(session: StudioSession) -> dict[str, Any]:
     """Return the arguments of a fit that differ from their defaults."""
-    return {name: choices[name] for name in ("noise", "latent", "prior") if choices[name] != DEFAULT_CHOICES[name]}
+    defaults = StudioSession().fit_options
+    return {name: value for name, value in session.fit_options.items() if value != defaults[name]}
 
 
 def generate_command(session: StudioSession) -> str:
     """Return the command that makes the same fit, with results in its default folder."""
     words = ["lodekit", "fit", SYSTEM_FILE, session.file]
     words += _read_options(session, session.window)
-    for name, value in _non_default_options(session.choices).items():
-        words += [f"--{name}", value]
+    changed = _changed_options(session)
+    words += [word for name in ("noise", "latent", "prior") if name in changed for word in (f"--{name}", changed[name])]
     return shlex.join([*words, "--seed", str(session.choices["seed"])])
 
 
@@ -102,40 +105,56 @@ def _read_options(session: StudioSession, window: tuple[float | None, float | No
 
 
 def generate_script(session: StudioSession) -> str:
-    """Return Python that makes the same fit, its report and its validation."""
+    """Return Python that makes the same fit, its report and its validation.
+
+    Examples
+    --------
+    >>> print(generate_script(StudioSession(file="log.csv", window=(0.0, 5.0), held_out=(5.0, 9.0))), end="")
+    import lodekit as lk
+    <BLANKLINE>
+    run = lk.fit_file("system.toml", "log.csv", window=(0.0, 5.0), random_state=0)
+    gp = run.gp
+    print(gp.summary())
+    run.write("log-fit")  # model, report, predictions, figures
+    print(gp.validate("log.csv", window=(5.0, 9.0)))
+    """
     file = json.dumps(session.file, ensure_ascii=False)
-    options = {**_non_default_options(session.choices), "random_state": session.choices["seed"]}
-    if session.dt is not None:
-        options["dt"] = session.dt
-    if session.window != (None, None):
-        options["window"] = session.window
-    written = "".join(f", {name}={value!r}" for name, value in options.items())
+    options = {**_changed_options(session), "random_state": session.choices["seed"]}
+    read: dict[str, Any] = {name: options[name] for name in ("dt", "split_gaps") if name in options}
+    read |= {"window": session.held_out} | ({"given": list(session.given)} if session.given else {})
+    fit, validation = (", ".join([file, *(f"{n}={v!r}" for n, v in each.items())]) for each in (options, read))
     lines = [
         "import lodekit as lk",
-        "from lodekit.workflow import compute_results, fit_file, write_results",
         "",
-        f'system = lk.read_system_file("{SYSTEM_FILE}")',
-        f"product = fit_file(system, {file}{written})",
-        "gp = product.gp",
+        f'run = lk.fit_file("{SYSTEM_FILE}", {fit})',
+        "gp = run.gp",
         "print(gp.summary())",
-        f'write_results(product, compute_results(product), "{RESULT_FOLDER}")  # model, predictions, figures, report',
+        f'run.write("{RESULT_FOLDER}")  # model, report, predictions, figures',
     ]
     if session.held_out is not None:
-        step = "" if session.dt is None else f", dt={session.dt!r}"
-        given = f", given={list(session.given)!r}" if session.given else ""
-        lines += [
-            "",
-            "from lodekit.workflow import read_record",
-            "",
-            f"print(gp.validate(read_record(gp, {file}{step}, window={session.held_out!r}){given}))",
-        ]
+        lines.append(f"print(gp.validate({validation}))")
     return "\n".join(lines) + "\n"
+
+
+def pack_fit(folder: Path, names: Sequence[str]) -> bytes:
+    """Return a zip archive with a fit: script, system file, data and model, and its results by their names."""
+    session = session_from_dict(json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))["session"])
+    # A session that was saved and opened again has its data in one place only.
+    data = [place / session.file for place in (folder, folder.parent)]
+    files = [*(path for path in data if path.is_file())][:1]
+    files += [folder / SYSTEM_FILE, folder / MODEL_FILE, *(folder / "files" / name for name in names)]
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("fit.py", generate_script(session))
+        for path in files:
+            archive.write(path, path.name)
+    return target.getvalue()
 
 
 SESSION_SUFFIX = ".studio"
 #: The largest accepted file, in bytes.
 MAX_UPLOAD_BYTES = 50 << 20
-ARCHIVE_KIND, ARCHIVE_FORMAT = "lodekit-session", 1
+ARCHIVE_KIND, ARCHIVE_FORMAT = "lodekit-session", 2
 #: The files of a fit that are saved.
 FIT_FILES = (REQUEST_FILE, RESULT_FILE, SYSTEM_FILE, MODEL_FILE)
 #: Names of other files and folders than the data in the folder of a session or of a fit.
@@ -216,7 +235,7 @@ def unpack_session(content: bytes, folder: Path) -> StudioSession:
         message = "expected a session saved by the studio, got another file, or a damaged one"
         raise LodekitError(message) from None
     if not isinstance(values, dict) or values.get("kind") != ARCHIVE_KIND or values.get("format") != ARCHIVE_FORMAT:
-        raise LodekitError("expected a session saved by the studio, got another file")
+        raise LodekitError("expected a session saved by the studio of this version, got another file")
     session = session_from_dict(values.get("session"))
     names = set(session.tray)
     if not len(names) == len(session.tray) <= 500 or not all(re.fullmatch(r"fit-\d{1,4}", n) for n in names):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import streamlit as st
@@ -11,7 +13,7 @@ from lodekit.studio.components import edit_value, show_figure, show_heading, sho
 from lodekit.studio.controller import SessionController
 from lodekit.studio.data_files import MAX_SIMULATION_TIMES, ColumnMatch, DataFile
 from lodekit.studio.figures import record_figure
-from lodekit.studio.session import ColumnAssignment
+from lodekit.studio.session import PROPOSED_KIND, ColumnAssignment
 from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 
 ROLE_LABELS = {"": "measured", "hold": "known input, held"}
@@ -41,7 +43,7 @@ def render_data(controller: SessionController) -> None:
     if split != own.split_gaps:
         controller.change(split_gaps=split, record="")
         st.rerun()
-    recording = controller.data_file
+    recording = read_file(controller)
     if recording is None:
         return
     _describe_file(controller, recording)
@@ -57,7 +59,16 @@ def _upload_file(controller: SessionController) -> None:
     if file is not None and file.file_id not in uploaded:
         uploaded.append(file.file_id)
         controller.set_file(file.name, file.getvalue())
+        with suppress(LodekitError):
+            read_file(controller)
         st.rerun()
+
+
+def read_file(controller: SessionController) -> DataFile | None:
+    """Return the contents of the data file; what is done is shown if it takes longer than a moment."""
+    with st.spinner(f"Reading {controller.session.file}", show_time=True):
+        _ = controller.matches_or_empty
+        return controller.data_file
 
 
 def _simulation_form(controller: SessionController) -> None:
@@ -163,7 +174,15 @@ def _choose_record(controller: SessionController, data_file: DataFile) -> str:
 def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tuple[float, float]) -> None:
     """Show the windows as numbers, for keyboards, and buttons for the usual choices; validation needs one record."""
     own, span, is_one = controller.session, data_file.window, data_file.has_one_time_axis
-    number = {"format": "%.6g"}
+
+    def edit(label: str, window: tuple[float, float], columns: Sequence[Any], *, for_validation: bool) -> None:
+        names = (f"{label} from", f"{label} to")
+        edges = zip(columns, names, window, strict=True)
+        new = tuple(edit_value(column.number_input, n, value, n, format="%.6g") for column, n, value in edges)
+        if new != window:
+            controller.set_window(*new, for_validation=for_validation)
+            st.rerun()
+
     all_of_it, split, one, two, three, four = st.columns([3, 4, 2, 2, 2, 2], vertical_alignment="bottom")
     if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):
         controller.change(window=(None, None), held_out=None)
@@ -172,19 +191,9 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
         edge = span[0] + 0.7 * (span[1] - span[0])
         controller.change(window=(None, edge), held_out=(edge, span[1]))
         st.rerun()
-    first = edit_value(one.number_input, "Fit from", fitted[0], "from", **number)
-    last = edit_value(two.number_input, "Fit to", fitted[1], "to", **number)
-    if (first, last) != fitted:
-        controller.set_window(first, last, for_validation=False)
-        st.rerun()
-    if not is_one:
-        return
-    held = own.held_out or (span[1], span[1])
-    begin = edit_value(three.number_input, "Validate from", held[0], "hold-from", **number)
-    end = edit_value(four.number_input, "Validate to", held[1], "hold-to", **number)
-    if (begin, end) != held:
-        controller.set_window(begin, end, for_validation=True)
-        st.rerun()
+    edit("Fit", fitted, (one, two), for_validation=False)
+    if is_one:
+        edit("Validate", own.held_out or (span[1], span[1]), (three, four), for_validation=True)
 
 
 def _edit_columns(controller: SessionController, data_file: DataFile) -> None:
@@ -209,8 +218,9 @@ def _edit_column(controller: SessionController, data_file: DataFile, item: Colum
     column = edit_value(where.selectbox, column_label, place, f"column-{own.channel}", options=columns, **hidden)
     kind = edit_value(role.selectbox, role_label, own.kind, f"role-{own.channel}", **choice, **hidden)
     why.caption(item.reason)
-    is_measured = column != NOT_MEASURED
-    new = ColumnAssignment(own.channel, str(column) if is_measured else "", str(kind) if is_measured else "")
+    new = ColumnAssignment(own.channel)
+    if column != NOT_MEASURED:
+        new = ColumnAssignment(own.channel, str(column), str(kind) if column == own.column else PROPOSED_KIND)
     if new != own:
         controller.session = controller.session.with_assignment(new)
         st.rerun()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -13,6 +13,7 @@ import streamlit as st
 from lodekit.errors import LodekitError
 from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice, show_table
 from lodekit.studio.controller import (
+    TASK_LABELS,
     SessionController,
     collect_task,
     read_fit_result,
@@ -28,12 +29,10 @@ from lodekit.studio.session_files import (
     SYSTEM_FILE,
     generate_script,
     generate_shell,
+    pack_fit,
     pack_session,
 )
-from lodekit.support.files import MODEL_FILE
 from lodekit.support.text import as_sentence, format_percent, significant_digits
-
-TASK_LABELS = {"fit": "Fitting", "free": "Fitting without the equations", "deliver": "Writing report and predictions"}
 
 
 def render_fit(controller: SessionController) -> None:
@@ -47,11 +46,7 @@ def render_fit(controller: SessionController) -> None:
         st.rerun()
     with how, st.popover("Fit options", icon=":material/tune:"):
         _edit_fit_choices(controller)
-    if controller.task is not None:
-        _show_progress(controller)
-    for task in ("fit", "free", "deliver"):
-        if trouble := controller.errors.get(task):
-            show_notice(trouble, "" if trouble == "Cancelled." else "warning")
+    _show_task(controller, "fit", "free")
     if not own.tray:
         if controller.task is None:
             show_notice("Estimates with intervals, bands, residual tests and the certificate appear here after a fit.")
@@ -85,6 +80,14 @@ def _edit_fit_choices(controller: SessionController) -> None:
     new = {"noise": noise, "latent": latent, "prior": prior, "seed": int(seed)}
     if new != own:
         controller.change(choices=new)
+
+
+def _show_task(controller: SessionController, *tasks: str) -> None:
+    """Show the progress of a task, or why it failed, if it is one of some tasks."""
+    if controller.task is not None and controller.task.task in tasks:
+        _show_progress(controller)
+    for trouble in (controller.errors[task] for task in tasks if task in controller.errors):
+        show_notice(trouble, "" if trouble == "Cancelled." else "warning")
 
 
 @st.fragment(run_every=0.4)
@@ -137,7 +140,7 @@ def show_result(controller: SessionController, name: str) -> None:
         words += "; ".join(f"{line[0]} = {line[1][0]}" for line in lines)
         records = list(found["figures"])
         record = str(st.selectbox("Record", records, key=f"record-of-{name}")) if len(records) > 1 else records[0]
-        figures = record_figures(found, record)
+        figures = found["figures"][record]
         for tab, (title, figure) in zip(st.tabs(list(figures)), figures.items(), strict=True):
             with tab:
                 alt_text = words if title == "Curves" else f"{title} of {', '.join(found['residuals'])}, {name}"
@@ -145,12 +148,6 @@ def show_result(controller: SessionController, name: str) -> None:
                 st.caption(figure.get("caption", ""))
     if found["validation"] is not None:
         _show_validation(found["validation"], name)
-
-
-def record_figures(result: Mapping[str, Any], record: str) -> dict[str, Any]:
-    """Return the figures of a record of a fit by name; sessions of earlier versions have the curves only."""
-    figures = result["figures"][record]
-    return {"Curves": figures} if "data" in figures else figures
 
 
 def _show_badges(name: str, result: Mapping[str, Any]) -> None:
@@ -167,14 +164,13 @@ def _show_estimates(controller: SessionController, result: Mapping[str, Any]) ->
     own = controller.session
     is_origin = own.is_simulated and result["source"] == own.file and "\n".join(result["equations"]) == own.truth_of
     truth = own.truth if is_origin else {}
-    lines = parameter_rows(result)
-    if lines:
-        head = ["parameter", "estimate", "std error", "95 % interval", "unit", "note"]
-        if truth:
-            head.append("truth")
-            lines = [[*line, f"{truth[line[0]]:.6g}" if line[0] in truth else ""] for line in lines]
+    if rows := parameter_rows(result):
+        head, lines = ["parameter", "estimate", "95 % interval", "std error", "truth", "note"], []
+        for name, value, error, interval, unit, note in rows:
+            known = f"{truth[name]:.6g}" if name in truth else ""
+            lines.append([f"{name} in {unit}" if unit else name, value, interval, error, known, note])
         used = [number for number in range(len(head)) if any(line[number] for line in lines)]
-        numbers = [place for place, number in enumerate(used) if number in (1, 2, 3, 6)]
+        numbers = [place for place, number in enumerate(used) if number in (1, 2, 3, 4)]
         cut = [[line[number] for number in used] for line in lines]
         show_table([head[number] for number in used], cut, numeric_columns=numbers, aria_label="Parameters of the fit")
     others = {**result["shown"], **{f"noise ({name})": value for name, value in result["noise"].items()}}
@@ -243,7 +239,7 @@ def _show_validation(validation: Mapping[str, Any], name: str) -> None:
             lines.append([channel, cell, (format_percent(own["coverage"]), own["coverage"]), " / ".join(steps)])
         ahead = list(next(iter(validation["channels"].values()))["ahead"])
         head = ["channel", "fit of the free run", "in 95 % band", f"fit {', '.join(ahead)} lines ahead"]
-        show_table(head, lines, numeric_columns=[1, 2], aria_label="Validation")
+        show_table(head, lines, numeric_columns=[1, 2, 3], aria_label="Validation")
         given = ", ".join(validation["given"]) or "the initial state only"
         st.caption(f"Free run from {given}; {validation['start']}.")
     with right:
@@ -287,16 +283,13 @@ def _show_compared_curves(tray: Sequence[tuple[str, Mapping[str, Any]]]) -> None
     figures = {
         name: result["figures"][record]["Curves"]
         for name, result in tray
-        if result["source"] == source and "Curves" in result["figures"].get(record, {})
+        if result["source"] == source and record in result["figures"]
     }
     if len(figures) > 1:
-        options: dict[str, Any] = {"selection_mode": "multi", "default": list(figures), "key": f"curves-{len(tray)}"}
-        chosen = st.pills("Curves to compare", list(figures), **options)
-        if chosen:
-            alt_text = f"Posterior means of {', '.join(chosen)} over the measurements"
-            show_figure(comparison_figure({name: figures[name] for name in chosen}), alt_text, f"compare-{chosen}")
-            several = f", record {record}" if len(newest["figures"]) > 1 else ""
-            st.caption(f"Posterior means of the fits to {source}{several}.")
+        alt_text = f"Posterior means of {', '.join(figures)} over the measurements"
+        show_figure(comparison_figure(figures), alt_text, f"compare-{len(tray)}")
+        several = f", record {record}" if len(newest["figures"]) > 1 else ""
+        st.caption(f"Posterior means of the fits to {source}{several}. Click a name in the legend to hide its curves.")
 
 
 def _comparison_row(name: str, result: Mapping[str, Any], *, is_best: bool) -> list[Any]:
@@ -329,9 +322,6 @@ def _comparison_row(name: str, result: Mapping[str, Any], *, is_best: bool) -> l
     ]
 
 
-MIME_TYPES = {".html": "text/html", ".csv": "text/csv", ".png": "image/png"}
-
-
 def render_downloads(controller: SessionController) -> None:
     """Show all downloads."""
     show_heading("Download")
@@ -340,7 +330,7 @@ def render_downloads(controller: SessionController) -> None:
         if controller.session.tray:
             _offer_fit_files(controller)
         else:
-            show_notice("After a fit, you can download its model, report, predictions and figures here.")
+            show_notice("After a fit, you can download its report here, and all files: model, predictions and figures.")
         _offer_session(controller)
     with right:
         _show_scripts(controller)
@@ -349,25 +339,22 @@ def render_downloads(controller: SessionController) -> None:
 def _offer_fit_files(controller: SessionController) -> None:
     tray = controller.session.tray
     name = st.selectbox("Fit to download", tray, index=len(tray) - 1, key=f"take-{len(tray)}-{tray[-1]}")
-    folder = controller.folder / name
-    model = (folder / MODEL_FILE).read_bytes
-    st.download_button("Model file", model, f"{name}.lodekit", key="get-model", on_click="ignore")
-    found = read_fit_result(controller, name, "files")
+    folder, found = controller.folder / name, read_fit_result(controller, name, "files")
+    _show_task(controller, "deliver")
     if not found:
-        label, busy = "Create report, predictions and figures", controller.task is not None
-        if st.button(label, key="deliver", icon=":material/description:", disabled=busy):
+        busy = controller.task is not None
+        if st.button("Create report and files", key="deliver", icon=":material/description:", disabled=busy):
             start_export(controller, name, figures=find_spec("matplotlib") is not None)
             st.rerun()
         return
     if "trouble" in found:
         show_notice(found["trouble"], "warning")
         return
-    for file in found["files"]:
-        kind = MIME_TYPES.get(Path(file).suffix, "application/octet-stream")
-        content = (folder / "files" / file).read_bytes
-        st.download_button(file, content, file, kind, key=f"get-{name}-{file}", on_click="ignore")
-    for remark in found["remarks"]:
-        st.caption(remark)
+    options: dict[str, Any] = {"on_click": "ignore", "icon": ":material/download:"}
+    report, pack = folder / "files" / "report.html", partial(pack_fit, folder, found["files"])
+    st.download_button("Report", report.read_bytes, f"{name}.html", "text/html", key=f"get-report-{name}", **options)
+    st.download_button("All files (zip)", pack, f"{name}.zip", "application/zip", key=f"get-all-{name}", **options)
+    st.caption(" ".join(["The zip file has script, system file, data, model and results.", *found["remarks"]]))
 
 
 def _offer_session(controller: SessionController) -> None:
@@ -401,7 +388,5 @@ def _show_scripts(controller: SessionController) -> None:
     st.code(generate_shell(own), language="bash", wrap_lines=True)
     st.markdown("**Equivalent Python code**")
     st.code(generate_script(own), language="python", wrap_lines=True)
-    one, two, three = st.columns(3)
-    one.download_button("System file", text, SYSTEM_FILE, "text/plain", key="get-system", on_click="ignore")
-    two.download_button("Script", generate_script(own), "fit.py", "text/x-python", key="get-script", on_click="ignore")
-    three.download_button("Data file", controller.path.read_bytes, own.file, key="get-data", on_click="ignore")
+    with st.expander(f"System file {SYSTEM_FILE}"):
+        st.code(text, language="toml", wrap_lines=True)

@@ -21,7 +21,7 @@ from lodekit.studio.components import (
     store_edit,
 )
 from lodekit.studio.controller import SessionController, start_fit_or_report
-from lodekit.studio.figures import describe_poles, pole_plot_svg
+from lodekit.studio.figures import pole_plot_svg
 from lodekit.studio.session import ParameterEntry, ParsedEquations
 from lodekit.support.text import as_sentence, format_count
 
@@ -132,13 +132,11 @@ def _show_poles(controller: SessionController, parsed: ParsedEquations) -> None:
         return
     if not poles and not fixed:
         return
-    words = describe_poles(poles, fixed)
     at = ", ".join(f"{name} = {value:.4g}" for name, value in values.items())
     what = [f"× poles (inputs: {', '.join(known)})"] if poles else []
     what += ["● uncontrollable modes"] if fixed and parsed.free_functions else []
     caption = "; ".join(what or ["● modes"]) + (f"; at {at}" if at else "")
-    texts = f"<p>{escape(caption)}</p><p>{escape(words)}.</p>"
-    render_html(f'<div class="lk-plane">{pole_plot_svg(poles, fixed)}{texts}</div>', "plane")
+    render_html(f'<div class="lk-plane">{pole_plot_svg(poles, fixed)}<p>{escape(caption)}</p></div>', "plane")
 
 
 def render_parameters(controller: SessionController) -> None:

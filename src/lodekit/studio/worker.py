@@ -32,7 +32,6 @@ from lodekit.support.progress import listening
 from lodekit.system.delays import undelayed_name
 from lodekit.system.files import read_system_file
 from lodekit.system.system import System
-from lodekit.workflow.new_data import read_record
 from lodekit.workflow.pipeline import (
     FitRun,
     compute_results,
@@ -75,14 +74,7 @@ def _progress_writer(folder: Path) -> Callable[[str, int, int | None], None]:
 def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit, and return everything that the page shows of a fit."""
     began = time.monotonic()
-    product = fit_file(
-        read_system_file(folder / request["system"]),
-        folder / request["data"],
-        dt=request["dt"],
-        window=tuple(request["window"]),
-        random_state=request["seed"],
-        **request["options"],
-    )
+    product = fit_file(read_system_file(folder / request["system"]), folder / request["data"], **request["options"])
     gp = product.gp
     gp.save(folder / MODEL_FILE)
     _progress_writer(folder)("checking the curves", 0, None)
@@ -132,24 +124,17 @@ def _certify(gp: LODEGP) -> dict[str, Any]:
         found = gp.certificate()
     except LodekitError as problem:
         return {"trouble": str(problem)}
-    return {
-        "text": str(found),
-        "residual": found.residual,
-        "uncertainty": found.uncertainty,
-        "strict": found.is_strict,
-        "proved": list(found.identities),
-    }
+    return {"text": str(found), "residual": found.residual, "uncertainty": found.uncertainty, "strict": found.is_strict}
 
 
 def _validate(gp: LODEGP, folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return how well the part of the data that was held out is predicted."""
-    split_gaps = request["options"].get("split_gaps", False)
-    if len(gp.fit_.record_fits) > 1 and not split_gaps:
+    options = {name: request["options"][name] for name in ("dt", "split_gaps")}
+    if len(gp.fit_.record_fits) > 1 and not options["split_gaps"]:
         return {"trouble": "expected one record for validation, got several in this file; use a file with one of them"}
     try:
-        options = {"window": tuple(request["held_out"]), "dt": request["dt"], "split_gaps": split_gaps}
-        record = read_record(gp, folder / request["data"], **options)
-        found = gp.validate(record, given=request["given"] or None)
+        options |= {"window": request["held_out"], "given": request["given"] or None}
+        found = gp.validate(folder / request["data"], **options)
     except LodekitError as problem:
         return {"trouble": user_message(problem, folder)}
     figure = validation_figure(found, gp.labels_["units"])

@@ -184,6 +184,16 @@ class FitRun:
     notes: tuple[str, ...] = ()
     code: str = ""
 
+    def write(self, folder: str | Path) -> dict[str, Path]:
+        """Write model, report, predictions and figures to a folder, as ``lodekit fit`` does; return the paths by name.
+
+        Parameters
+        ----------
+        folder : path
+            It is created if it does not exist.
+        """
+        return write_results(self, compute_results(self), folder)
+
 
 def fit_file(
     file: SystemFile | str | Path,
