@@ -19,6 +19,7 @@ import lodekit as lk
 from lodekit.cli.programs import studio
 from lodekit.data.preview import preview_table
 from lodekit.data.tables.columns import resolve_columns
+from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics import messages
 from lodekit.diagnostics.messages import stepped_channel_warnings
 from lodekit.errors import DataError, LodekitError, ParameterError
@@ -421,11 +422,28 @@ def test_nobody_learns_where_files_are_kept(tmp_path: Path) -> None:
 
 def test_figures_change_their_colours_on_dark_ground_and_nothing_else() -> None:
     points = {"x": (np.arange(3.0), np.array([1.0, 2.0, 1.0]))}
-    figure = record_figure(points, titles={}, window=(0.0, 2.0), fitted=(0.0, 1.0))
+    figure = record_figure(points, titles={}, window=(0.0, 2.0), fitted=(0.0, 1.0), clock=TimeReference())
     light, dark = apply_theme(figure, dark=False), apply_theme(figure, dark=True)
     assert light["data"][0]["y"] == dark["data"][0]["y"] == [1.0, 2.0, 1.0]
     assert light["data"][0]["marker"]["color"] != dark["data"][0]["marker"]["color"]
     assert 'aria-label="Complex plane with poles at -1"' in pole_plot_svg([-1 + 0j])
+
+
+def test_records_with_dates_are_drawn_over_dates_and_windows_are_read_from_them(tmp_path: Path) -> None:
+    rows = [f"2024-03-30T{hour:02}:00:00+01:00,{hour}" for hour in range(20)]
+    (tmp_path / "log.csv").write_text("\n".join(["time,x", *rows]))
+    opened = open_data_file(tmp_path / "log.csv")
+    figure = record_figure(
+        opened.points(), titles={}, window=opened.window, fitted=(3600.0, 7200.0), clock=opened.clock
+    )
+    assert figure["layout"]["xaxis"]["type"] == "date"
+    assert figure["layout"]["xaxis"]["title"]["text"] == "time (UTC+01:00)"
+    # By the clock on the wall, in milliseconds.
+    noon = np.datetime64("2024-03-30T12:00", "ms").astype(float)
+    assert figure["data"][0]["x"][12] == noon
+    assert figure["layout"]["shapes"][0]["x0"] == noon - 11 * 3.6e6
+    # Plotly names the edges of a selection by dates.
+    assert opened.clock.from_wall_clock("2024-03-30 12:30:00.5") == pytest.approx(12.5 * 3600 + 0.5)
 
 
 def test_advice_on_the_page_names_its_controls_and_no_arguments_or_options() -> None:

@@ -128,6 +128,13 @@ class TimeReference:
             found = np.round(found * 86.4e6) + ahead / timedelta(milliseconds=1)
         return [float(time) for time in found]
 
+    def from_wall_clock(self, place: str | float) -> float:
+        """Return the time of a place on an axis with `wall_clock_times`, which Plotly names by a date."""
+        if self.origin is None or not self.has_dates:
+            return float(place)
+        milliseconds = float(np.datetime64(place, "ms").astype(np.int64)) if isinstance(place, str) else float(place)
+        return (milliseconds - self.wall_clock_times([0.0])[0]) / (1000.0 * self._unit_seconds)
+
     def parse_time(self, time: Any, what: str) -> float:
         """Return one time: a number, a date, or a text that is one of them."""
         if isinstance(time, str):

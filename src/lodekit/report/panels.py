@@ -104,10 +104,14 @@ class ReportContext:
     @property
     def time_label(self) -> str:
         """The label of the time axis."""
-        if not isinstance(zone := self.fit.clock.axis_zone, str):
-            return "" if zone is None else escape_plotly(f"time ({self.fit.clock.origin:%Z})")
-        unit = self.unit_suffix("t")
-        return escape_plotly(f"t in{unit}" if unit else "t")
+        return time_axis_label(self.fit.clock, self.unit_suffix("t").strip())
+
+
+def time_axis_label(clock: TimeReference, unit: str) -> str:
+    """Return the label of a time axis: its unit, or the time zone of dates."""
+    if clock.has_dates:
+        return escape_plotly(f"time ({clock.origin:%Z})") if clock.axis_zone else ""
+    return escape_plotly(f"t in {unit}" if unit else "t")
 
 
 def check_span(span: Sequence[float] | None, default_span: tuple[float, float]) -> tuple[float, float]:

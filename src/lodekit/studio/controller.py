@@ -431,7 +431,7 @@ class SessionController:
         if not matches or self.data_file is None or self.system is None:
             return {}
         known = {item.assignment.channel: self.data_file.unit(item.assignment.column) for item in matches}
-        known["t"] = self.data_file.time_unit
+        known["t"] = self.data_file.clock.unit
         found = {}
         for name, dimension in self.system.dimensions.items():
             bases = set(re.findall(r"[^\W\d]\w*", dimension))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from lodekit.data.preview import TablePreview, preview_table
 from lodekit.data.sources import load_data
 from lodekit.data.tables.columns import IGNORED_COLUMN
+from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, LodekitError
 from lodekit.results.simulation import simulate
 from lodekit.studio.session import PROPOSED_KIND, ColumnAssignment
@@ -29,8 +30,7 @@ class DataFile:
     preview: The contents of its columns.
     records: For each record the points of each column that is drawn; if there is only one, it has no name.
     window: The first and the last time.
-    time_unit: Empty if it is unknown.
-    origin: The date that is time zero, if times are dates.
+    clock: The unit of time, and the date of time zero if times are dates.
     notes: Remarks on the file, in words.
     """
 
@@ -38,8 +38,7 @@ class DataFile:
     preview: TablePreview
     records: Mapping[str, Mapping[str, tuple[Array, Array]]]
     window: tuple[float, float]
-    time_unit: str = ""
-    origin: str = ""
+    clock: TimeReference = field(default_factory=TimeReference)
     notes: tuple[str, ...] = ()
 
     def points(self, record: str = "") -> Mapping[str, tuple[Array, Array]]:
@@ -111,11 +110,10 @@ def open_data_file(
         records[record] = {names[item.observable]: (item.times, item.values) for item in drawn}
     window = min(part.window[0] for part in parts.values()), max(part.window[1] for part in parts.values())
     unit = "" if preview.time is None else preview.time.unit
-    origin = "" if data.origin is None else data.origin.isoformat()
     notes = [note for note in data.notes if " is in column " not in note]
     if len(preview.columns) > max_columns:
         notes.append(f"the first {max_columns} of {len(preview.columns)} columns are drawn")
-    return DataFile(path, preview, records, window, unit, origin, tuple(notes))
+    return DataFile(path, preview, records, window, TimeReference(data.origin, unit), tuple(notes))
 
 
 def match_channels(

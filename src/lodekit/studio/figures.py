@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lodekit.data.time_reference import TimeReference
 from lodekit.report.panels import (
     PLOTLY_BAND_COLOR,
     PLOTLY_DATA_COLOR,
@@ -22,6 +23,7 @@ from lodekit.report.panels import (
     round_values,
     stack_panels,
     thinned_indices,
+    time_axis_label,
 )
 from lodekit.results.validation import Validation
 from lodekit.support.arguments import Array
@@ -83,11 +85,6 @@ def _finite_limits(*parts: Array) -> tuple[float, float]:
     return (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
 
 
-def _time_label(unit: str, origin: str = "") -> str:
-    text = f"t in {unit}" if unit else "t"
-    return escape_plotly(f"{text} since {origin}" if origin else text)
-
-
 def record_figure(
     panels: Mapping[str, tuple[Array, Array]],
     *,
@@ -96,8 +93,7 @@ def record_figure(
     window: tuple[float, float],
     fitted: tuple[float, float] | None = None,
     held_out: tuple[float, float] | None = None,
-    time_unit: str = "",
-    origin: str = "",
+    clock: TimeReference,
 ) -> PlotlyFigure:
     """Return a plot of a record, one panel for each column, with the windows of fit and validation in colour."""
     made = []
@@ -113,22 +109,22 @@ def record_figure(
     data, layout = stack_panels(
         made,
         height=150 if len(made) < 6 else 90,
-        time_label=_time_label(time_unit, origin),
+        time_label=time_axis_label(clock, clock.unit),
         span=window,
+        clock=clock,
         shaded={window: colour for colour, window in windows if window is not None},
     )
     return {"data": data, "layout": {**layout, "dragmode": "select", "selectdirection": "h"}}
 
 
 def add_sample_traces(
-    data: Sequence[Mapping[str, Any]], panels: Sequence[str], names: Sequence[str], times: Array, drawn: Array
+    data: Sequence[Mapping[str, Any]], panels: Sequence[str], names: Sequence[str], x: Sequence[float], drawn: Array
 ) -> list[dict[str, Any]]:
     """Return traces with functions drawn from the posterior behind them.
 
-    Shapes: times (n,), drawn (s, n, names).
+    Shapes: x (n,), drawn (s, n, names).
     """
     made: list[dict[str, Any]] = []
-    x = round_values(times, 12)
     for number, name in enumerate(panels, 1):
         place = {"type": "scatter", "xaxis": "x", "yaxis": "y" if number == 1 else f"y{number}"}
         for one in drawn[:, :, names.index(name)] if name in names else ():
@@ -152,7 +148,10 @@ def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigu
         panels.append(PlotlyPanel(title, traces, _finite_limits(low, high, item.values)))
     every = np.concatenate([item.times for item in found.channels])
     span = float(every.min()), float(every.max())
-    data, layout = stack_panels(panels, height=150, time_label=_time_label(units.get("t", "")), span=span)
+    clock = TimeReference.from_labels(found.origin, units.get("t"))
+    data, layout = stack_panels(
+        panels, height=150, time_label=time_axis_label(clock, clock.unit), span=span, clock=clock
+    )
     return {"data": data, "layout": layout}
 
 

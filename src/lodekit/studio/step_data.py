@@ -134,8 +134,7 @@ def _show_record(controller: SessionController, data_file: DataFile) -> None:
         window=data_file.span(record),
         fitted=None if own.window == (None, None) and own.held_out is None else (fitted[0], fitted[1]),
         held_out=own.held_out,
-        time_unit=data_file.time_unit,
-        origin=data_file.origin,
+        clock=data_file.clock,
     )
     brush = WINDOW_TARGETS[0]
     if data_file.has_one_time_axis:
@@ -150,7 +149,7 @@ def _show_record(controller: SessionController, data_file: DataFile) -> None:
     event: Any = show_figure(figure, words, key, on_select="rerun", selection_mode="box")
     boxes = event.selection.box if event and event.selection else []
     if boxes:
-        low, high = sorted(float(edge) for edge in boxes[0]["x"][:2])
+        low, high = sorted(data_file.clock.from_wall_clock(edge) for edge in boxes[0]["x"][:2])
         controller.set_window(max(low, span[0]), min(high, span[1]), for_validation=brush == WINDOW_TARGETS[1])
         st.rerun()
     _edit_windows(controller, data_file, (fitted[0], fitted[1]))

@@ -19,7 +19,7 @@ from lodekit.data.observations import Observations
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
 from lodekit.report.document import MAX_SHOWN_RECORDS
-from lodekit.report.panels import ReportContext
+from lodekit.report.panels import ReportContext, round_values
 from lodekit.report.time_series import channels_figure, residual_plots
 from lodekit.results.equation_residuals import EquationEvaluator, compute_curve_residuals
 from lodekit.results.fit import Fit
@@ -109,7 +109,8 @@ def _record_figures(gp: LODEGP, name: str, fit: Fit) -> dict[str, Any]:
     names = [name for name in subject.observables if name not in fit.measurements.inputs]
     try:
         drawn = own.sample(times, 3, random_state=0, observable=names)
-        data = add_sample_traces(data, subject.observables, names, times, np.asarray(drawn))
+        x = fit.clock.wall_clock_times(round_values(times, 12))
+        data = add_sample_traces(data, subject.observables, names, x, np.asarray(drawn))
     except LodekitError:
         # Priors that are too rough to be drawn at many times have no samples here.
         caption = "Posterior mean and 95 % band, without measurement noise."
