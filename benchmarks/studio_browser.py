@@ -238,10 +238,11 @@ class Visitor:
         self._wait(lambda limit: self.page.wait_for_function(script, arg=[_TRAY, fits], timeout=limit), "a fit", button)
 
     def brush(self, first: float, last: float, label: str) -> None:
-        """Drag over the record, from one share of its width to another, until the number in a field has changed."""
+        """Drag over the record, from one share of its width to another, until the value of a field has changed."""
         self.settle()
         plot = self.page.locator('[aria-label^="The record"]').first
-        before = self.number(label)
+        field = self.page.get_by_label(label, exact=True).first
+        before = field.input_value()
         for _ in range(10):
             plot.scroll_into_view_if_needed()
             box = plot.locator(".nsewdrag").first.bounding_box()
@@ -252,7 +253,7 @@ class Visitor:
             self.page.mouse.up()
             for _ in range(50):
                 self.settle()
-                if self.number(label) != before:
+                if field.input_value() != before:
                     return
                 self.page.wait_for_timeout(100)
             # The figure was drawn again while it was dragged over.

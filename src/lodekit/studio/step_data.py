@@ -171,18 +171,30 @@ def _choose_record(controller: SessionController, data_file: DataFile) -> str:
 
 
 def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tuple[float, float]) -> None:
-    """Show the windows as numbers, for keyboards, and buttons for the usual choices; validation needs one record."""
-    own, span, is_one = controller.session, data_file.window, data_file.has_one_time_axis
+    """Show the windows as numbers or dates, and buttons for the usual choices; validation needs one record."""
+    own, span, is_one, clock = controller.session, data_file.window, data_file.has_one_time_axis, data_file.clock
 
     def edit(label: str, window: tuple[float, float], columns: Sequence[Any], *, for_validation: bool) -> None:
         names = (f"{label} from", f"{label} to")
-        edges = zip(columns, names, window, strict=True)
-        new = tuple(edit_value(column.number_input, n, value, n, format="%.6g") for column, n, value in edges)
+        if clock.has_dates:
+            dates = [f"{date:%Y-%m-%d %H:%M:%S}" for date in clock.to_dates(window)]
+            fields = zip(columns, names, dates, strict=True)
+            given = [edit_value(column.text_input, name, date, name) for column, name, date in fields]
+            try:
+                read = [clock.parse_time(text.strip(), name) for text, name in zip(given, names, strict=True)]
+            except LodekitError as problem:
+                show_notice(str(problem), "warning")
+                return
+            pairs = zip(given, dates, read, window, strict=True)
+            new = tuple(old if text == date else edge for text, date, edge, old in pairs)
+        else:
+            edges = zip(columns, names, window, strict=True)
+            new = tuple(edit_value(column.number_input, n, value, n, format="%.6g") for column, n, value in edges)
         if new != window:
             controller.set_window(*new, for_validation=for_validation)
             st.rerun()
 
-    all_of_it, split, one, two, three, four = st.columns([3, 4, 2, 2, 2, 2], vertical_alignment="bottom")
+    all_of_it, split = st.columns(2)
     if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):
         controller.change(window=(None, None), held_out=None)
         st.rerun()
@@ -190,9 +202,10 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
         edge = span[0] + 0.7 * (span[1] - span[0])
         controller.change(window=(None, edge), held_out=(edge, span[1]))
         st.rerun()
-    edit("Fit", fitted, (one, two), for_validation=False)
+    fields = st.columns(4)
+    edit("Fit", fitted, fields[:2], for_validation=False)
     if is_one:
-        edit("Validate", own.held_out or (span[1], span[1]), (three, four), for_validation=True)
+        edit("Validate", own.held_out or (span[1], span[1]), fields[2:], for_validation=True)
 
 
 def _edit_columns(controller: SessionController, data_file: DataFile) -> None:
