@@ -141,21 +141,21 @@ def test_windows_are_marked_by_dragging_over_the_record(visitor: Visitor) -> Non
     assert 55 < visitor.number("Fit to") < 65
 
 
-def test_windows_of_records_with_dates_are_dates(visitor: Visitor) -> None:
-    visitor.type("x' = v")
+def test_windows_of_records_with_dates_are_dates(newcomer: Visitor) -> None:
+    newcomer.type("x' = v")
     rows = "\n".join(f"2024-03-{4 + k // 24:02} {k % 24:02}:00,{(k * 7 % 13) / 3}" for k in range(97))
-    visitor.drop("dates.csv", f"time,x\n{rows}\n".encode())
-    visitor.sees("dates.csv")
-    field = visitor.page.get_by_label("Fit to", exact=True).first
+    newcomer.drop("dates.csv", f"time,x\n{rows}\n".encode())
+    newcomer.sees("dates.csv")
+    field = newcomer.page.get_by_label("Fit to", exact=True).first
     expect(field).to_have_value("2024-03-08 00:00:00")
-    visitor.brush(0.0, 0.5, "Fit to")
+    newcomer.brush(0.0, 0.5, "Fit to")
     expect(field).to_have_value(re.compile("^2024-03-0[56]"))
     field.fill("2024-03-07 12:00")
     field.press("Enter")
     expect(field).to_have_value("2024-03-07 12:00:00")
     field.fill("soon")
     field.press("Enter")
-    visitor.sees("expected a number or a date")
+    newcomer.sees("expected a number or a date")
 
 
 def test_of_several_records_each_can_be_shown(visitor: Visitor) -> None:
