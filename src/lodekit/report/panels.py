@@ -220,8 +220,9 @@ def stack_panels(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return traces and layout of panels above each other with one time axis; `shaded` intervals may have colours."""
     named = dict.fromkeys(str(trace["name"]) for panel in panels for trace in panel.traces)
-    # The legend is below the plots: the toolbar is above them.
-    above, below = 36, 84 if len(named) > 1 else 48
+    # The legend is below the plots, because the toolbar is above them; it has several rows of about 400 pixels.
+    rows = 1 + sum(45 + 7 * len(name) for name in named) // 400 if len(named) > 1 else 0
+    above, below = 36, 48 + 6 * bool(rows) + 24 * rows
     gap = 38  # pixels between panels
     area = len(panels) * (height + gap) - gap
     layout: dict[str, Any] = {
