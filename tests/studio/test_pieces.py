@@ -372,6 +372,7 @@ def test_a_log_is_split_at_gaps_into_records_that_are_fitted_and_validated(desk:
     assert collect_task(desk)
     found = read_fit_result(desk, desk.session.tray[0])
     assert list(found["figures"]) == ["1", "2"]
+    assert found["window"] == [0.0, 109.0]
     assert found["parameters"]["K"]["value"] == pytest.approx(2.0, abs=0.05)
     assert found["validation"]["channels"]["y"]["fit_percent"] > 90
 
@@ -507,11 +508,12 @@ def test_curves_of_compared_fits_share_one_figure() -> None:
             data[-1]["y"] = [shift] * last
         return {"data": data, "layout": layout, "panels": names}
 
-    found = comparison_figure({"fit-1": curves(0.0, ["u", "x"], 5), "fit-2": curves(2.0, ["x"], 9)})
+    records = [curves(0.0, ["u", "x"], 5), curves(1.0, ["u", "x"], 6)]
+    found = comparison_figure({"fit-1": records, "fit-2": [curves(2.0, ["x"], 9)]})
     shown = [(trace["name"], trace["yaxis"], len(trace["x"])) for trace in found["data"]]
-    assert shown == [("measurements", "y", 9), ("fit-1", "y", 5), ("fit-2", "y", 9)]
-    assert found["data"][1]["line"]["color"] != found["data"][2]["line"]["color"]
-    assert [trace.get("showlegend") for trace in found["data"][1:]] == [True, True]
+    assert shown == [("measurements", "y", 9), ("fit-1", "y", 5), ("fit-1", "y", 6), ("fit-2", "y", 9)]
+    assert len({trace["line"]["color"] for trace in found["data"][1:]}) == 2
+    assert [trace["showlegend"] for trace in found["data"][1:]] == [True, False, True]
 
 
 def test_sliders_show_units_that_follow_from_those_of_the_columns(desk: SessionController) -> None:

@@ -234,9 +234,11 @@ def stack_panels(
     """
     named = dict.fromkeys(str(trace["name"]) for panel in panels for trace in panel.traces)
     has_dates, place_times = (True, clock.wall_clock_times) if clock and clock.has_dates else (False, list)
-    # Labels of dates have two lines. The legend is below the plots: the toolbar is above them.
+    # The legend is below the plots, because the toolbar is above them; it has several rows of about 400 pixels.
+    rows = 1 + sum(45 + 7 * len(name) for name in named) // 400 if len(named) > 1 else 0
+    # Labels of dates have two lines.
     above, axis_height = 36, 68 if has_dates else 48
-    below = axis_height + (36 if len(named) > 1 else 0)
+    below = axis_height + 6 * bool(rows) + 24 * rows
     gap = 38  # pixels between panels
     area = len(panels) * (height + gap) - gap
     layout: dict[str, Any] = {

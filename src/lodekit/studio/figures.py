@@ -34,7 +34,7 @@ from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 PlotlyFigure = dict[str, Any]
 #: What is drawn from the posterior, and windows of fit and validation.
 SAMPLE_TRACE_COLOR = "rgba(0,158,115,0.55)"
-FIT_COLORS = (PLOTLY_MEAN_COLOR, PLOTLY_TRUTH_COLOR, "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f")
+FIT_COLORS = (PLOTLY_MEAN_COLOR, "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f")
 FIT_WINDOW_COLOR, VALIDATION_WINDOW_COLOR = "rgba(0,114,178,0.10)", "rgba(213,94,0,0.12)"
 #: The same colours where the ground is dark.
 DARK_COLORS = {
@@ -70,7 +70,9 @@ def apply_theme(figure: Mapping[str, Any], *, dark: bool) -> PlotlyFigure:
         return value
 
     changed: PlotlyFigure = change(figure)
-    changed["layout"] = {**changed["layout"], "margin": {**changed["layout"].get("margin", {}), "l": 52, "r": 8}}
+    changed["layout"]["margin"] = {**changed["layout"].get("margin", {}), "l": 52, "r": 8}
+    active = colours.get(PLOTLY_MEAN_COLOR, PLOTLY_MEAN_COLOR)
+    changed["layout"]["modebar"] = {"bgcolor": "rgba(0,0,0,0)", "color": "#8a97a3", "activecolor": active}
     return changed
 
 
@@ -155,20 +157,21 @@ def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigu
     return {"data": data, "layout": layout}
 
 
-def comparison_figure(figures: Mapping[str, PlotlyFigure]) -> PlotlyFigure:
-    """Return the means of several fits in the figure of the last one, without its band.
+def comparison_figure(figures: Mapping[str, Sequence[PlotlyFigure]]) -> PlotlyFigure:
+    """Return the means of several fits in the first figure of the last one, without its band.
 
-    figures: The curves of each fit, by its name, with the names of its panels.
+    figures: The curves of each fit, by its name, in one or several records; with the names of their panels.
     """
-    *_, last = figures.values()
+    *_, (last, *_) = figures.values()
     traces = [trace for trace in last["data"] if trace["name"] in ("measurements", "averages", "known")]
     axes = {name: f"y{number if number > 1 else ''}" for number, name in enumerate(last["panels"], 1)}
-    for color, (fit, figure) in zip(cycle(FIT_COLORS), figures.items(), strict=False):
+    colors = dict(zip(figures, cycle(FIT_COLORS), strict=False))
+    for fit, figure in ((fit, figure) for fit, records in figures.items() for figure in records):
         for trace in (trace for trace in figure["data"] if trace["name"] == "mean"):
             name = figure["panels"][int(trace["yaxis"][1:] or 1) - 1]
             is_first = all(other["name"] != fit for other in traces)
             place = {"name": fit, "legendgroup": fit, "showlegend": is_first, "yaxis": axes.get(name)}
-            traces += [{**trace, **place, "line": {"color": color, "width": 2}}] * (name in axes)
+            traces += [{**trace, **place, "line": {"color": colors[fit], "width": 2}}] * (name in axes)
     return {"data": traces, "layout": last["layout"]}
 
 

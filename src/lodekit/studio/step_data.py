@@ -199,7 +199,7 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
         controller.change(window=(None, None), held_out=None)
         st.rerun()
     if is_one and split.button("Keep the last 30 % for validation", key="split", width="stretch"):
-        edge = span[0] + 0.7 * (span[1] - span[0])
+        edge = float(f"{span[0] + 0.7 * (span[1] - span[0]):.12g}")
         controller.change(window=(None, edge), held_out=(edge, span[1]))
         st.rerun()
     fields = st.columns(4)

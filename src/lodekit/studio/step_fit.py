@@ -128,7 +128,7 @@ def show_result(controller: SessionController, name: str) -> None:
         return
     _show_badges(name, found)
     if found["warnings"]:
-        show_notice(found["warnings"], "warning")
+        show_notice([as_sentence(text) for text in found["warnings"]], "warning")
     left, right = st.columns([6, 7], gap="large")
     with left:
         _show_estimates(controller, found)
@@ -183,7 +183,9 @@ def _show_estimates(controller: SessionController, result: Mapping[str, Any]) ->
 
 
 def _show_verdicts(result: Mapping[str, Any]) -> None:
-    sentences = [as_sentence(own["verdict"]) for own in result["residuals"].values()]
+    verdicts = [own["verdict"] for own in result["residuals"].values()]
+    # Warnings are shown above.
+    sentences = [as_sentence(text) for text in verdicts if not any(text in warning for warning in result["warnings"])]
     if sentences:
         show_notice(sentences, "good" if result["independent"] else "warning")
     own = result["certificate"]
@@ -277,13 +279,16 @@ def render_comparison(controller: SessionController) -> None:
 
 
 def _show_compared_curves(tray: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Show the curves of all fits to the data of the last one in one figure; there are several records in some."""
+    """Show the curves of all fits to the data of the last one in one figure.
+
+    Fits in which the log is not split in the same way are shown with all their records.
+    """
     newest = tray[-1][1]
     record, source = next(iter(newest["figures"])), newest["source"]
+    fits = {name: result["figures"] for name, result in tray if result["source"] == source}
     figures = {
-        name: result["figures"][record]["Curves"]
-        for name, result in tray
-        if result["source"] == source and record in result["figures"]
+        name: [item["Curves"] for own, item in records.items() if own == record or record not in records]
+        for name, records in fits.items()
     }
     if len(figures) > 1:
         alt_text = f"Posterior means of {', '.join(figures)} over the measurements"

@@ -30,6 +30,7 @@ from lodekit.support.arguments import Array
 from lodekit.support.files import MODEL_FILE, write_atomically
 from lodekit.support.progress import listening
 from lodekit.system.delays import undelayed_name
+from lodekit.system.dimensions import derive_units
 from lodekit.system.files import read_system_file
 from lodekit.system.system import System
 from lodekit.workflow.pipeline import (
@@ -78,14 +79,15 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     gp = product.gp
     gp.save(folder / MODEL_FILE)
     _progress_writer(folder)("checking the curves", 0, None)
+    windows = [part.measurements.window for part in gp.fit_.record_fits]
     return {
         **fit_to_dict(product),
         "summary": gp.summary(),
         "shown": displayed_hyperparameters(gp.fit_),
         "source": product.source,
         "command": request["command"],
-        "window": list(gp.fit_.measurements.window),
-        "units": dict(gp.labels_["units"]),
+        "window": [min(first for first, _ in windows), max(last for _, last in windows)],
+        "units": {**derive_units(gp.system, gp.labels_["units"]), **gp.labels_["units"]},
         "equations": list(gp.system.equations),
         "channels": list(gp.system.plain_channels),
         "figures": {
