@@ -244,10 +244,10 @@ def test_a_disturbance_that_is_not_there_is_not_needed() -> None:
     found = gp.disturbances_["w"]
     assert (found.deviation, found.p_value, found.needed) == (0.0, 1.0, False)
     assert "w: white noise, not needed: it is best at zero" in gp.summary()
-    assert [line.split() for line in gp.summary().splitlines() if line.startswith("deviation of w")] == [
-        ["deviation", "of", "w", "0", "(not", "needed)"]
+    assert [line.split() for line in gp.summary().splitlines() if line.startswith("amplitude of w (std)")] == [
+        ["amplitude", "of", "w", "(std)", "0", "(not", "needed)"]
     ]
-    assert gp.hyperparameters_["deviation of w"] == 0.0
+    assert gp.hyperparameters_["amplitude of w (std)"] == 0.0
     without = lk.LODEGP(system.given(["w"]), inputs={"u": "hold"}, restarts=1, random_state=0).fit(t, data)
     assert gp.fit_.posterior.value == pytest.approx(without.fit_.posterior.value, abs=1e-5)
     # A prediction has a little more than the noise.

@@ -357,7 +357,7 @@ def test_known_inputs_open_states_and_times_are_told_in_words() -> None:
     page = make_report(gp, units={"t": "s"})
     text = words(page)
     assert re.search(r"initial state\s+estimated", text)
-    assert "deviation of mode" not in text
+    assert "amplitude of mode" not in text
     assert "time constant 2 s" in text
     every = [trace for figure in figures(page) for trace in figure["data"]]
     colours = {trace["name"]: trace["line"]["color"] for trace in every if "color" in trace.get("line", ())}

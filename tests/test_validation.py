@@ -72,7 +72,7 @@ def test_predictions_ahead_are_a_regression_on_what_was_measured_before(gp: lk.L
     decay = np.exp(-STEP / tau)
     forced = signal.lfilter([1.0], [1.0, -decay], np.concatenate([[0.0], gain * (1 - decay) * data["u"][:-1]]))
     free, left = decay ** np.arange(ROWS), data["y"] - forced
-    noise, wide = gp.noise_["y"], gp.hyperparameters_["deviation of mode 1"]
+    noise, wide = gp.noise_["y"], gp.hyperparameters_["amplitude of mode 1 (std)"]
     for step in (1, 7):
         mean, std = gp.predict(observable="y", ahead=step, return_std=True, parameters="fixed")
         # The initial state has a normal prior; each row adds to what is known of it, so many rows later.

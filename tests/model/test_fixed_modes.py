@@ -37,7 +37,7 @@ def test_the_search_does_not_move_it(fixed: lk.LODEGP) -> None:
     # One number less is searched, and counts in standard errors.
     assert fixed.fit_.layout.size == learned.fit_.layout.size - 1
     assert fixed.fit_.observed_information.shape == (fixed.fit_.layout.size,) * 2
-    assert "deviation of mode 1 (fixed)" in fixed.summary()
+    assert "amplitude of mode 1 (std) (fixed)" in fixed.summary()
     assert "(fixed)" not in learned.summary()
 
 

@@ -30,8 +30,8 @@ def test_summaries_tell_the_unit(gp: lk.LODEGP) -> None:
     learned = gp.disturbances_["w"].deviation
     said = "w: white noise, {0:.4g} in the unit of x per root of time: its integral over a time of 1 has that deviation"
     assert said.format(learned) in gp.summary()
-    assert f"{'deviation of w':<34}{learned:>12.5g}" in gp.summary().splitlines()
-    assert "deviation of w" in gp.hyperparameters_
+    assert f"{'amplitude of w (std)':<34}{learned:>12.5g}" in gp.summary().splitlines()
+    assert "amplitude of w (std)" in gp.hyperparameters_
 
 
 def test_units_of_intensities_follow_from_those_that_are_known(gp: lk.LODEGP) -> None:
@@ -42,7 +42,7 @@ def test_units_of_intensities_follow_from_those_that_are_known(gp: lk.LODEGP) ->
         f"w: white noise, {deviation} degC/sqrt(h): its integral over 1 h has that deviation, over 4 h"
     )
     page = make_report(gp, units={"t": "h", "y": "degC*h", "x": "degC"})
-    assert "<td>deviation of w</td>" in page
+    assert "<td>amplitude of w (std)</td>" in page
     assert '<td class="text">degC/sqrt(h)</td>' in page
     assert '<td class="text">unit of x per root of time</td>' in make_report(gp)
 

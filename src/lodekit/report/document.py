@@ -352,9 +352,9 @@ def _add_parameter_table(page: HtmlPage, context: ReportContext) -> None:
 
 
 def _unit_of_hyperparameter(context: ReportContext, hyperparameter: str) -> str:
-    """Return the unit of a lengthscale or a deviation by its name; empty if none is known."""
-    kind, _, name = hyperparameter.partition(" of ")
-    if kind == "deviation" and context.fit.prior.disturbances.get(name) == WHITE_NOISE:
+    """Return the unit of a lengthscale or an amplitude by its name; empty if none is known."""
+    kind, _, name = hyperparameter.removesuffix(" (std)").partition(" of ")
+    if kind == "amplitude" and context.fit.prior.disturbances.get(name) == WHITE_NOISE:
         fit = context.fit
         return white_noise_unit(fit.system, name, context.units, fit.measurements.names)[1].removeprefix("the ")
     return context.unit_suffix("t" if kind == "lengthscale" else name).strip()

@@ -39,7 +39,7 @@ from lodekit.uncertainty.sandwich import compute_inflation_factors, sandwich_cov
 from lodekit.uncertainty.variance_tests import Disturbance, summarize_disturbances
 
 #: Label of standard deviations of modes, before their number.
-MODE_STD_LABEL = "deviation of mode"
+MODE_STD_LABEL = "amplitude of mode"
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,18 +341,19 @@ class Fit:
         names = names if prior.channels is None else list(self.setup.reduced_system.channels)
         for name, ell, sigma in zip(names, hyper.lengthscales, hyper.amplitudes, strict=True):
             found[f"lengthscale of {name}"] = prior.units.unscale_durations(float(ell))
-            found[f"deviation of {name}"] = float(sigma)
+            found[f"amplitude of {name} (std)"] = float(sigma)
         for i, sigma in enumerate(hyper.mode_amplitudes, 1):
-            found[f"{MODE_STD_LABEL} {i}"] = float(sigma)
+            found[f"{MODE_STD_LABEL} {i} (std)"] = float(sigma)
         own = prior.observables.disturbances
         if own is not None:
             lengths = dict(zip(own.coloured_index, hyper.disturbance_lengthscales, strict=True))
             for number, (name, sigma) in enumerate(zip(own.names, hyper.disturbance_amplitudes, strict=True)):
                 if number in lengths:
                     found[f"lengthscale of {name}"] = prior.units.unscale_durations(float(lengths[number]))
-                found[f"deviation of {name}"] = float(sigma)
+                found[f"amplitude of {name} (std)"] = float(sigma)
         # What is best at zero is left at a limit of the search.
-        return found | {f"deviation of {each.name}": 0.0 for each in self.disturbances.values() if not each.deviation}
+        unused = [each.name for each in self.disturbances.values() if not each.deviation]
+        return found | {f"amplitude of {name} (std)": 0.0 for name in unused}
 
     @cached_property
     def warnings(self) -> list[str]:

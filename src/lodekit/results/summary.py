@@ -65,7 +65,8 @@ def format_summary(
                 lines.append(f"{name:<18}{value:>12}{estimate.std_error:>12.3g}{low:>14}{high:>14}")
         lines.append(line)
     for name, each in others.items():
-        lines.append(f"{name:<34}{each:>12}" if isinstance(each, str) else f"{name:<34}{each:>12.5g}")
+        value = each if isinstance(each, str) else f"{each:.5g}"
+        lines.append(f"{name:<34}{value:>12}" if len(name) < 34 else f"{name} {value:>{45 - len(name)}}")
     lines.append(rule)
     lines += [f"Warning: {warning}" for warning in warnings]
     return "\n".join(lines)
@@ -132,12 +133,12 @@ def summary(fit: Fit) -> Summary:
     # What is best at zero is left at a limit of the search, whose number says nothing.
     for each in (each for each in fit.disturbances.values() if not each.deviation):
         others.pop(f"lengthscale of {each.name}", None)
-        others[f"deviation of {each.name}"] = "0 (not needed)" if each.note != UNOBSERVED_MESSAGE else "unknown"
-    # The deviation of white noise does not have the unit of its channel.
+        others[f"amplitude of {each.name} (std)"] = "0 (not needed)" if each.note != UNOBSERVED_MESSAGE else "unknown"
+    # The amplitude of white noise does not have the unit of its channel.
     white = [each.name for each in fit.disturbances.values() if each.kind == WHITE_NOISE and each.deviation]
     known = fit.system, fit.labels.units, fit.measurements.names
     found = {name: white_noise_unit(known[0], name, *known[1:]) for name in white}
-    units = {f"deviation of {name}": short for name, (short, words) in found.items() if short == words}
+    units = {f"amplitude of {name} (std)": short for name, (short, words) in found.items() if short == words}
     others = {f"{name} [{units[name]}]" if name in units else name: value for name, value in others.items()}
     others |= {f"noise ({name})": value for name, value in fit.noise.items()}
     shares = fit.diagnosis.explained_variance
@@ -162,7 +163,7 @@ def displayed_hyperparameters(fit: Fit) -> dict[str, float | str]:
     if fit.layout.diffuse_modes is None:
         # The evidence does not depend on the size of a mode that no measured channel shows.
         curvature = np.diag(fit.observed_information)[fit.layout.slices.mode_deviations]
-        hidden = [f"{MODE_STD_LABEL} {i}" for i, value in enumerate(curvature, 1) if abs(value) < 1e-3]
+        hidden = [f"{MODE_STD_LABEL} {i} (std)" for i, value in enumerate(curvature, 1) if abs(value) < 1e-3]
         return dict(fit.described_hyperparameters) | dict.fromkeys(hidden, "not determined")
     # The value that stands for infinity is not informative.
     own: dict[str, float | str] = {
