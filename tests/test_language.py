@@ -24,7 +24,7 @@ PHRASES = {
     r"\bfound out\b": "detected, determined",
     r"\b(is|are) called so\b|\bchanges? as sensors do\b": "recognised by its name; looks like a sensor signal",
     r"\b(stands?|stood) (once|only|in the|in code|beside|there)\b": "appears, is",
-    r"(?<!standard )\bdeviation of (free|mode)\b": "amplitude of free function 1 (std)",
+    r"(?<!standard\s)\bdeviation of (free|mode)\b": "amplitude of free function 1 (std)",
     r"\bexplained of\b|\binitial state open\b": "variance explained (T2); initial state estimated from data",
     r"\bso (much|many rows|far) (later|ahead)\b": "this far beyond the data",
     r"^Of the\b[^.]*\.$": "a sentence with a verb",
