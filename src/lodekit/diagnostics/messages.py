@@ -436,9 +436,9 @@ def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float
             ends = (float(f"{each:.2g}") for each in (outliers[-1][1], outliers[0][1]))
             how_far = " to ".join(dict.fromkeys(f"{each:g}" for each in ends))
             found.append(
-                f"{title} at t = {f'{times} {time_unit}'.rstrip()}{more} lies {how_far} deviations of the others from "
-                f"the curve, which normal noise does not do: leave {them} out (NaN) if {slips}, or give {them} a "
-                "larger noise_std"
+                f"{title} at t = {f'{times} {time_unit}'.rstrip()}{more} is {how_far} standard deviations away from "
+                f"the curve, which is implausible for normal noise: leave {them} out (NaN) if {slips}, or give {them} "
+                "a larger noise_std"
             )
     return found
 

@@ -90,15 +90,14 @@ class Disturbance:
         >>> import lodekit as lk
         >>> system, found = lk.System("x' = w"), Disturbance("w", "white", 0.4, 0.02, None, 30.0, 4.7e-15, True)
         >>> found.sentence({"x": "m", "t": "s"}, system)
-        'w: white noise, 0.4 m/sqrt(s): its integral over 1 s has that deviation, over 4 s twice it; needed (p < 1e-12)'
+        'w: white noise, 0.4 m/sqrt(s), the standard deviation of its integral over 1 s; needed (p < 1e-12)'
         """
         own, time = units.get(self.name, ""), units.get("t", "")
         unit, is_white = f" {own}" if own else "", self.kind == WHITE_NOISE
         if is_white:
             short, words = white_noise_unit(system, self.name, units, measured)
-            one, four = (f"1 {time}", f"4 {time}") if time else ("a time of 1", "4")
             unit = f" {short}" if words == short else f" in {words}"
-            unit += f": its integral over {one} has that deviation, over {four} twice it"
+            unit += f", the standard deviation of its integral over {f'1 {time}' if time else 'a unit of time'}"
         what = "white noise" if is_white else self.kind
         if self.note == UNOBSERVED_MESSAGE:
             return f"{self.name}: {what}; {self.note}"
