@@ -205,3 +205,21 @@ def test_an_input_without_samples_during_the_record_is_told() -> None:
     system = lk.System("tau*y' + y = u", parameters={"tau": lk.Parameter(fixed=2.0)})
     gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(log)
     assert "u: known, held between 8 samples; it does not change during the measurements" in gp.summary()
+
+
+@pytest.mark.parametrize("count", [49, 50, 55, 64, 80, 200])
+@pytest.mark.parametrize("tau", [0.5, 5.0, 50.0])
+def test_responses_to_many_irregular_samples_are_exact(count: int, tau: float) -> None:
+    """Of 50 to 65 irregular rows, steps were exchanged if a pole was fast."""
+    generator = np.random.default_rng(count)
+    t, u, y = np.sort(generator.uniform(0.0, 3600.0, count)), generator.uniform(0.0, 8.0, count), np.zeros(count)
+    for k in range(count - 1):
+        decay = np.exp(-(t[k + 1] - t[k]) / tau)
+        y[k + 1] = decay * y[k] + (1.0 - decay) * u[k]
+    system = lk.System("tau*y' + y = u", parameters={"tau": lk.Parameter(fixed=tau)})
+    data = {"y": y + 0.1 * generator.standard_normal(count), "u": u}
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, data)
+    found = gp.simulate(t, {"u": (t, u)}, start={"y": 0.0}, observable="y")
+    np.testing.assert_allclose(found, y, rtol=0, atol=1e-9)
+    # The posterior mean differs by the estimated initial value alone.
+    np.testing.assert_allclose(gp.predict(t, "y")[5:], y[5:], rtol=0, atol=0.2)

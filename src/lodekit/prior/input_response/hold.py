@@ -280,7 +280,8 @@ class StepTable:
                     below = distinct[members] <= middle
                     halves += [(low, middle, members[below]), (middle, high, members[~below])]
             pending = [panel for panel in halves if len(panel[2])]
-        self._exact = np.concatenate(exact)
+        # In the order of the steps: without panels, these are all of them.
+        self._exact = np.sort(np.concatenate(exact))
         for number, (members, weights, _, _) in enumerate(accepted):
             start = len(self._exact) + number * N_CHEBYSHEV_NODES
             place = slice(None) if len(members) == len(distinct) else members
