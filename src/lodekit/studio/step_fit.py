@@ -187,7 +187,7 @@ def _show_verdicts(result: Mapping[str, Any]) -> None:
     # Warnings are shown above.
     sentences = [as_sentence(text) for text in verdicts if not any(text in warning for warning in result["warnings"])]
     if sentences:
-        show_notice(sentences, "good" if result["independent"] else "warning")
+        show_notice(sentences, "good" if result["independent"] else "")
     own = result["certificate"]
     if "trouble" in own:
         show_notice(own["trouble"], "warning")
