@@ -301,7 +301,7 @@ def test_all_that_is_drawn_or_asked_has_words(fitted: Visitor) -> None:
     }"""
     assert page.evaluate(nameless) == []
     # Screen readers hear errors and status; the words of the plane are only for them.
-    expect(page.locator('[aria-live="polite"]')).to_have_text("fit-1 is complete.")
+    expect(page.locator('[aria-live="polite"]:has(.lk-hidden)')).to_have_text("fit-1 is complete.")
     assert page.locator(".lk-note:not([role=alert], [role=status])").count() == 0
     assert page.get_by_text("Complex plane with").count() == 0
 

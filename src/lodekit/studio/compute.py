@@ -141,7 +141,8 @@ def make_slider_model(system: Path, data: Path, values: Mapping[str, float], **o
     gp, found = prepare_fit(file, data, **options)
     if found.measurements.size > MAX_SLIDER_MEASUREMENTS:
         raise LodekitError(
-            f"curves at slider values need up to {MAX_SLIDER_MEASUREMENTS} measurements, got {found.measurements.size}"
+            f"expected up to {MAX_SLIDER_MEASUREMENTS} measurements for the curve at the values of the sliders, got "
+            f"{found.measurements.size}; select a shorter window in step 2"
         )
     arguments = FitSettings(**{item.name: getattr(gp, item.name) for item in fields(FitSettings)})
     arguments.check()

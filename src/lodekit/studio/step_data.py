@@ -43,8 +43,7 @@ def render_data(controller: SessionController) -> None:
     if split != own.split_gaps:
         controller.change(split_gaps=split, record="")
         st.rerun()
-    recording = read_file(controller)
-    if recording is None:
+    if (recording := read_file(controller)) is None:
         return
     _describe_file(controller, recording)
     if recording.records:

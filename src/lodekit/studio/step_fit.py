@@ -187,7 +187,7 @@ def _show_verdicts(result: Mapping[str, Any]) -> None:
     # Warnings are shown above.
     sentences = [as_sentence(text) for text in verdicts if not any(text in warning for warning in result["warnings"])]
     if sentences:
-        show_notice(sentences, "good" if result["independent"] else "warning")
+        show_notice(sentences, "good" if result["independent"] else "")
     own = result["certificate"]
     if "trouble" in own:
         show_notice(own["trouble"], "warning")
@@ -299,22 +299,16 @@ def _show_compared_curves(tray: Sequence[tuple[str, Mapping[str, Any]]]) -> None
 
 def _comparison_row(name: str, result: Mapping[str, Any], *, is_best: bool) -> list[Any]:
     parameters = []
-    for own in parameter_rows(result):
-        error = f" ± {own[2][0]}" if isinstance(own[2], tuple) else ""
-        parameters.append(f"{own[0]} = {own[1][0]}{error}{f' ({own[5]})' if own[5] else ''}")
+    for parameter, value, error, _, _, note in parameter_rows(result):
+        spread = f" ± {error[0]}" if isinstance(error, tuple) else ""
+        parameters.append(f"{parameter} = {value[0]}{spread}{f' ({note})' if note else ''}")
     first, last = result["window"]
-    checked = result["validation"]
-    if checked is None:
-        validated = "no held-out data"
-    elif "trouble" in checked:
-        validated = "not possible"
-    else:
-        validated = "\n".join(_fit_percents(checked))
+    validation = result["validation"] or {}
+    validated = "not possible" if validation else "no held-out data"
+    validated = "\n".join(_fit_percents(validation)) if "channels" in validation else validated
     evidence = (f"{result['log_evidence']:.3f}{' ★' if is_best else ''}", result["log_evidence"])
-    strict = result["certificate"].get("strict")
-    verdict = "unknown"
-    if strict is not None:
-        verdict = f"{'strict' if strict else 'not strict'}, {result['certificate']['residual']:.0e}"
+    own = result["certificate"]
+    verdict = "unknown" if "trouble" in own else f"{'' if own['strict'] else 'not '}strict, {own['residual']:.0e}"
     return [
         name if result["converged"] else f"{name} (failed)",
         "\n".join(result["equations"]),
