@@ -63,8 +63,9 @@ def as_estimator_method(function: Callable[Concatenate[Any, P], R]) -> Callable[
 
     @wraps(function)
     def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if "as_frame" in signature.parameters and kwargs.get("as_frame") is None:
-            kwargs["as_frame"] = self.fit_.frame_library
+        if "as_frame" in signature.parameters and (given := kwargs.get("as_frame")) in (None, True):
+            # True is a DataFrame of the library that was passed, if there was one.
+            kwargs["as_frame"] = self.fit_.frame_library or given
         return function(self.fit_, *args, **kwargs)
 
     signature = inspect.signature(function)

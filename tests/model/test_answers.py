@@ -230,3 +230,18 @@ def test_other_things_than_times_are_refused(plant: tuple[lk.LODEGP, str], times
 
 def test_no_dates_are_no_times(plant: tuple[lk.LODEGP, str]) -> None:
     assert plant[0].predict(np.array([], dtype="datetime64[s]"), as_frame=False).shape == (0, 2)
+
+
+def test_a_series_with_another_order_than_the_times_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    dates = pandas.date_range("2024-03-04", periods=20, freq="h")
+    values = pandas.Series(np.exp(-0.2 * np.arange(20.0)), index=dates)
+    system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    with pytest.raises(lk.LodekitError, match="expected x with the index t"):
+        lk.LODEGP(system).fit(dates, {"x": values[::-1]})
+
+
+def test_true_is_a_dataframe_of_the_library_that_was_passed() -> None:
+    data = pl.DataFrame({"t": [0.0, 1.0, 2.0, 3.0], "x": [0.0, 0.9, 2.1, 3.0]})
+    gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(data)
+    assert isinstance(gp.predict([1.0], as_frame=True), pl.DataFrame)

@@ -170,9 +170,9 @@ def test_what_cannot_be_is_refused() -> None:
     ):
         with pytest.raises(LodekitError, match=text):
             lk.LODEGP(lag_system(), inputs=inputs).fit(record["t"], table)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="expected samples of the input u"):
+    with pytest.raises(DataError, match="expected values of the input u, got none"):
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(record["t"], {"y": record["y"]})
-    with pytest.raises(DataError, match=r"the inputs alone; .*--map CHANNEL=COLUMN"):
+    with pytest.raises(DataError, match=r"got none; .*--map CHANNEL=COLUMN"):
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(record["t"], {"u": record["u"]})
     data = lk.Observations().add(record["t"], "y", record["y"]).add([3.0, 3.0], "u", [1.0, 2.0])
     with pytest.raises(DataError, match="two different values at t = 3"):

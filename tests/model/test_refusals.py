@@ -229,7 +229,7 @@ def test_a_channel_without_values_is_told() -> None:
 def test_two_rows_are_too_few() -> None:
     system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
     gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0], {"x": [1.0, 0.4]})
-    assert any("2 measurements are too few for 2 parameters and initial values" in text for text in gp.warnings_)
+    assert any("too few measurements (2) for 2 parameters and initial values" in text for text in gp.warnings_)
 
 
 def test_a_constant_record_tells_nothing_and_prints_no_nan() -> None:

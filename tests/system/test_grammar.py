@@ -149,7 +149,7 @@ ERRORS = {
     "x' = -a*x": "declare `a` as a parameter",
     "m*x'' + c*x' + k*x = F": r"parameters=\['m', 'c', 'k'\]",
     "x' = exp(a*t)": r"If 'a' is a constant, declare it as a parameter: parameters=\['a'\]",
-    "x^2 = 1": r"write x\^\(2\)",
+    "x^2 = 1": "write x''",
     "x^(1/2) = 1": "power of channel",
     "x^1 = u": "write x for the channel itself, or x' for its derivative",
     "": "empty text",
@@ -163,6 +163,8 @@ ERRORS = {
     "x' = 2x": "write a product with '*'",
     "x' = a b": "write a product with '*'",
     "x' = a(b + c)": "is not a function",
+    "x' = -max(x, 0)": "'max' is not one of the known functions",
+    "x' = -x(t - 1)": "delays of other channels are not supported",
     "x(0) = 1": "give it as a measurement",
     "x' = ": "got the end of the line",
     "x' = + ": "got the end of the line",
@@ -293,3 +295,8 @@ def test_single_expressions_are_parsed_for_observables() -> None:
 def test_numbers_are_exact_rationals() -> None:
     (equation,) = parse_equations("0.1")
     assert getattr(equation.left, "value", None) == Fraction(1, 10)
+
+
+def test_a_parameter_is_not_a_function_of_time() -> None:
+    with pytest.raises(EquationError, match="parameter 'k' is written as a function of time; expected constant"):
+        lk.System("x' = -k(t)*x(t)", parameters=["k"])

@@ -137,7 +137,7 @@ class Measurements:
                 used.add(found[0])
                 inputs[name] = _input_from_samples(name, found[1].times, found[1].values, kind, found[1].missing)
             elif required:
-                raise DataError(f"expected samples of the input {name}; the data have {', '.join(self.names)}")
+                raise DataError(f"expected values of the input {name}, got none; the data have {', '.join(self.names)}")
         measured = [item for item in self.series if item.observable not in used]
         if not measured and required:
             raise DataError(ONLY_INPUTS)

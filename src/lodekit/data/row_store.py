@@ -27,7 +27,7 @@ from lodekit.support.arguments import Array, Mask
 _CHUNK_ROWS = 200_000
 #: The message if no channel but inputs was measured.
 ONLY_INPUTS = (
-    "expected measurements of a channel that responds to the inputs, got the inputs alone; if its column has another "
+    "expected measurements of a channel that responds to the inputs, got none; if its column has another "
     "name, use --map CHANNEL=COLUMN, or columns={'CHANNEL': 'COLUMN'} in Python"
 )
 #: A filter after rows that are left out: the log evidence of these rows, its rounding error, and arrays: the

@@ -697,6 +697,10 @@ def load_arrays(
         if Y is None:
             got = type(t).__name__
             raise DataError(f"expected values beside the times, fit(t, Y), or a table of both, got {got} alone")
+        for name, values in Y.items() if isinstance(Y, Mapping) else ():
+            index = getattr(values, "index", None)
+            if index is not None and type(index) is type(t) and not index.equals(t):
+                raise DataError(f"expected {name} with the index t, got another one; align it, or pass an array")
         instants = parse_time_array(t)
         if instants is not None and infer_reference:
             time_reference = TimeReference(instants.first if isinstance(instants, Timestamps) else None, "s")

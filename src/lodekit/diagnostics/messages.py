@@ -206,7 +206,7 @@ _NOT_IDENTIFIED_REASONS = {
     "add data with another input or another initial state, or fix a value that is known",
     "flat": "the evidence hardly changes over a wide range of values, with all others refitted{combinations}; "
     "measure where they have an effect, or fix a value that is known",
-    "few": "{n_measurements} measurements are too few for {n_unknown} parameters and initial values; measure more",
+    "few": "too few measurements ({n_measurements}) for {n_unknown} parameters and initial values; measure more",
     "unresolved": "they seem free of noise, and are too far apart to determine derivatives; measure more often",
     "alias": "at times that are multiples of one step, with fewer than three of them in each period, a faster or "
     "slower oscillation looks the same; measure more often or at uneven times, or give bounds",

@@ -33,7 +33,7 @@ def format_uncertain(value: float, error: float) -> str:
     ('2.972 ± 0.042', '1234570 ± 890', '(1.500 ± 0.021)e-9')
     """
     largest = max(abs(value), error)
-    if not (math.isfinite(largest) and error > 0):
+    if not (math.isfinite(largest) and error > 1e-12 * largest):
         return f"{value:.5g}"
     power = math.floor(math.log10(largest))
     power = power if not -4 <= power < 8 else 0
@@ -177,8 +177,10 @@ def reject_unknown_arguments(owner: type, function: Callable[..., Any], argument
     title = owner.__name__ if title == "__init__" else title
     takers = [key for key, own in methods.items() if key[0] != "_" and name in inspect.signature(own).parameters]
     names = [key for key in known if key != "self"]
+    longer = [key for key in names if key.startswith(name)]
     is_slip = abs(len(find_closest_name(name, names)) - len(name)) <= 2
     hint = f"pass it to {takers[0]}()" if takers and not is_slip else describe_unknown(name, names)
+    hint = f"did you mean {longer[0]!r}?" if longer else hint if names else "it takes none"
     raise ArgumentError(f"{title}() has no argument {name!r}; {hint}") from None
 
 

@@ -292,7 +292,7 @@ _SYMBOL_ALIASES = {"\u2212": "-", "\u00b7": "*", "\u00d7": "*", "\u22c5": "*"}
 _UNSUPPORTED_FUNCTIONS = {
     *("tan", "cot", "sec", "csc", "asin", "acos", "atan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"),
     *("log", "ln", "log10", "log2", "abs", "sign", "sgn", "heaviside", "step", "dirac", "floor", "ceil", "erf"),
-    *FUNCTIONS,
+    *("min", "max", *FUNCTIONS),
 }
 _SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉"
 
@@ -535,7 +535,8 @@ class _Parser:
             written = self._line[base.place.start : content[1].stop]
             raise self._error(f"{written} is a value at one time, not an equation; give it as a measurement", opening)
         if content[0].text == "t" and len(content) > 1 and content[1].kind in ("+", "-"):
-            raise self._error(f"{base.name!r} is taken at another time; write delay({base.name}, ...)", opening)
+            message = f"{base.name!r} is taken at another time; write delay({base.name}, ...) if it is a known input"
+            raise self._error(f"{message}; delays of other channels are not supported", opening)
         hint = f"write {base.name}*(...) for a product. Known functions are {', '.join(FUNCTIONS)}, D, diff and delay"
         if base.name in ("mean", "total"):
             hint = "averages stand alone, as names of columns and of what is predicted: mean(T1 - T2, 300)"

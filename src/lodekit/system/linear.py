@@ -253,7 +253,8 @@ class LinearFormBuilder:
             if number is not None and number > 0 and number.denominator == 1:
                 slope = f"*c^{number - 1}" if number > 2 else "*c"
                 tangent = f"c^{number} + {number}{slope}*({name} - c) {grammar.LINEARIZATION_HINT}"
-                hint = f"; for a derivative write {name}^({number}); or linearise it: near a value c write {tangent}"
+                derivative = name + "'" * int(number) if number < 4 else f"{name}^({number})"
+                hint = f"; for a derivative write {derivative}; or linearise it: near a value c write {tangent}"
             raise EquationError(f"power of channel {name!r}: the equation is not linear{hint}", node.place)
         if number is None or number.denominator != 1:
             raise EquationError(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
 from numbers import Real
 from typing import Any
 
@@ -487,6 +488,11 @@ def check_parameters_used(
     equations: Sequence[grammar.Equation], parameters: Mapping[str, Parameter], channels: Sequence[str]
 ) -> None:
     """Raise if one of the `parameters` is not in the `equations`; the message lists the `channels`."""
+    for equation, name in product(equations, parameters):
+        if re.search(rf"\b{re.escape(name)}\s*\(\s*t\s*\)", equation.text):
+            raise EquationError(
+                f"parameter {name!r} is written as a function of time; expected constant coefficients: write {name}"
+            )
     mentioned = {name for equation in equations for name in equation.names}
     unused = [name for name in parameters if name not in mentioned]
     if unused:
