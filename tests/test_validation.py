@@ -184,11 +184,11 @@ def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LOD
     assert not found.holds
     right = gp.validate(times, data)
     assert "of y has a fit of" in repr(right)
-    assert "the model holds here" in repr(right).splitlines()[0]
+    assert "this record confirms the model" in repr(right).splitlines()[0]
     assert right.holds
     # Rows ahead may hold where the free run does not: its band is not praised.
     surer = replace(right, channels=(replace(right["y"], std=0.1 * right["y"].std),))
-    assert "from row to row, but the band of its free run is too narrow" in repr(surer).splitlines()[0]
+    assert "predicts the next row well, but the band of its free run is too narrow" in repr(surer).splitlines()[0]
 
 
 def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) -> None:
@@ -199,7 +199,7 @@ def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) ->
     assert wide["y"].coverage >= 0.95
     assert wide.calibrated
     assert not wide.adequate
-    assert "the model holds here, but errors are correlated (lag 1: 0." in wide.sentences[0]
+    assert "the model can be used for such free runs, but errors are correlated (lag 1: 0." in wide.sentences[0]
     assert wide.to_dict()["adequate"] is False
     assert wide.to_dict()["channels"]["y"]["useful"] is True
     assert wide.to_dict()["channels"]["y"]["misses"] == list(wide["y"].misses)
@@ -244,7 +244,7 @@ def test_a_share_that_is_too_small_is_not_rounded_up_to_the_least(held: int, sha
     assert first.startswith(f"its 95 % band contains {shares[0]}, but should contain at least {shares[1]}:")
     wave = 20.0 * np.sin(errors.times)
     free = Validation((ChannelValidation("y", errors.times, wave, wave + values, np.ones(2000)),), "", ())
-    assert f"and the 95 % band holds {shares[0]} of the measurements: the model holds from row" in free.sentences[0]
+    assert f"and {shares[0]} of the measurements are inside the 95 % band: the model predicts" in free.sentences[0]
 
 
 def test_what_is_unknown_of_parameters_is_no_miss() -> None:
@@ -338,6 +338,15 @@ def test_channels_that_are_given_are_conditioned_on() -> None:
 def test_options_are_checked(gp: lk.LODEGP, options: dict[str, Any], message: str) -> None:
     with pytest.raises(lk.LodekitError, match=message):
         gp.validate(*record(2, 3.0), **options)
+
+
+def test_narrow_bands_of_forecasts_are_reported(gp: lk.LODEGP) -> None:
+    found = gp.validate(*record(2, 3.0))
+    assert "forecasts" not in found.sentences[0]
+    step = next(iter(found["y"].ahead))
+    narrow = replace(found["y"], ahead={step: found["y"].ahead[step]._replace(coverage=0.43)})
+    sentence = replace(found, channels=(narrow,)).sentences[0]
+    assert f"95 % bands of forecasts are too narrow, with 43.0 % ({step} rows ahead) inside" in sentence
 
 
 def test_free_runs_of_records_with_dates_have_date_axes(gp: lk.LODEGP) -> None:

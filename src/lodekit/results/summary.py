@@ -331,7 +331,7 @@ def describe_channel_validation(item: ChannelValidation) -> str:
     # Below what it should be, a share is not rounded up to it.
     is_low = share < _MIN_COVERAGE
     shown = format_below(share, _MIN_COVERAGE)[0] if is_low else format_percent(share)
-    band = f"the 95 % band holds {shown} of the measurements"
+    band = f"{shown} of the measurements are inside the 95 % band"
     text = f"the free run of {item.title} has a fit of {fit:.0f} %, and {band}"
     removed, name = format_percent(item.explained_variance), item.title
     verdicts = {
@@ -340,12 +340,15 @@ def describe_channel_validation(item: ChannelValidation) -> str:
         f"{text}: of little use, because it removes {removed} of the variance about the mean": not item.useful,
         f"{text}: the model is useful, but do not rely on its bands": not item.calibrated,
         # Where disturbances drive, what is judged is a row ahead: a free run may err on one side for long.
-        f"{text}: the model holds from row to row, but the band of its free run is too narrow here": is_low,
-        f"{text}: the model holds here, but {'; '.join(item.misses)}": not item.adequate,
-        f"{text}: the model holds here": True,
+        f"{text}: the model predicts the next row well, but the band of its free run is too narrow here": is_low,
+        f"{text}: the model can be used for such free runs, but {'; '.join(item.misses)}": not item.adequate,
+        f"{text}: this record confirms the model": True,
     }
     verdict = next(words for words, is_true in verdicts.items() if is_true)
-    return "; ".join([verdict, *(miss for miss in item.misses if miss not in verdict)])
+    low = [(f"{n} rows" if isinstance(n, int) else n, each) for n, each in item.ahead.items() if each.coverage < 0.8]
+    shares = [f"{format_percent(each.coverage)} ({n} ahead)" for n, each in low if len(item.times) >= 20]
+    narrow = [f"95 % bands of forecasts are too narrow, with {join_list(shares)} inside"] if shares else []
+    return "; ".join([verdict, *(miss for miss in item.misses if miss not in verdict), *narrow])
 
 
 def describe_initial_state(fit: Fit, start: str | int, count: int | None) -> str:
