@@ -290,11 +290,11 @@ def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:
     style = {"fontsize": SMALL_FONT_SIZE, "frameon": not outside, "handlelength": 1.8, "columnspacing": 1.4}
     if outside:
         labels, columns = list(entries), len(entries)
-        # As many columns as fit: about 16 small letters an inch, 6 for a handle.
+        # As many columns as fit: about 13 small letters an inch, 6 for a handle.
         while columns > 1:
             rows = -(-len(labels) // columns)
             widths = (6 + max(map(len, labels[k : k + rows])) for k in range(0, len(labels), rows))
-            if sum(widths) < 16 * figure.get_figwidth():
+            if sum(widths) < 13 * figure.get_figwidth():
                 break
             columns -= 1
         figure.legend(entries.values(), entries, loc="outside upper center", ncols=columns, **style)
