@@ -460,8 +460,8 @@ def plot_residuals(
         check = next((each for each in part.diagnosis.checks if each.name == item.observable), None)
         last = number == len(rows) - 1
         word = "innovation" if found.are_innovations else "residual"
-        times, label = fit.clock.axis_times(found.times), plotting.name_with_unit(f"{word} of {title}\n/ standard deviation")
-        label = label.replace(" of record", ", record")
+        times, label = fit.clock.axis_times(found.times), plotting.name_with_unit(f"{word} of {title} / std")
+        label = label.replace(" of record", "\nof record")
         plotting.draw_scatter(own[0], times, found.values, label=label)
         plotting.label_time(own[:1], known.get("t", ""), fit.clock.axis_zone)
         own[0].set_xlabel(own[0].get_xlabel() if last else "")
