@@ -279,7 +279,7 @@ def test_a_model_without_data_shows_nothing(name: str) -> None:
         ("plot", {"samples": -1}, "samples as a whole number"),
         ("plot", {"units": "s"}, "units as a dict"),
         ("plot", {"units": {"t": 1}}, "units as a dict"),
-        ("plot", {"truth": np.zeros((400, 3))}, "times t beside an array"),
+        ("plot", {"truth": np.zeros((400, 3))}, "times t with an array"),
         ("plot", {"t": [0.0, 1.0], "truth": np.zeros((5, 3))}, r"shape \(2, 3\), got \(5, 3\)"),
         ("plot", {"truth": {"f9": np.cos}}, "'f9', which is not shown; expected some of f1, f2, u"),
         ("plot", {"truth": lambda _: "no"}, "truth as numbers"),

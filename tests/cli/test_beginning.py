@@ -94,7 +94,7 @@ def test_dates_are_seconds_and_inspect_knows_the_inputs(tmp_path: Path) -> None:
     shown = run("inspect", "a.toml", cwd=tmp_path).stdout
     assert "Given Ventil" in shown
     assert "x1' = -1/tau*x1 + K/tau*Ventil" in shown
-    assert "the motion is determined by one initial number" in shown
+    assert "the motion is determined by one initial value" in shown
 
 
 def test_without_inputs_the_equations_are_left_to_the_user(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ EXPLANATIONS = {
     "x'' + 2*x' + x = 0": "decaying mode (time constant 1) with multiplicity 2",
     "x = 0": "The only solution is zero",
     "x = sin(t)": "exactly one solution",
-    "x' = 0*x": "Nothing can be chosen freely: the motion is determined by one initial number.",
+    "x' = 0*x": "Nothing can be chosen freely: the motion is determined by one initial value.",
     "0*x = 0": "Every channel can be chosen freely: the equations restrict nothing.",
     "x = 0; y' = u": "x is forced to be zero.",
     "x = sin(t); y' = u": "x is determined completely by the known functions of time.",

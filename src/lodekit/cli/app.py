@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lodekit.support.arguments import Array
 
 app = typer.Typer(
-    help="Linear ODE systems as Gaussian processes: equations in, provably strict solutions out.",
+    help="Fit linear differential equations to measurements, with curves that satisfy the equations exactly.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -73,7 +73,7 @@ def _options(
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Linear ODE systems as Gaussian processes: equations in, provably strict solutions out."""
+    """Fit linear differential equations to measurements, with curves that satisfy the equations exactly."""
 
 
 def read_system(

@@ -120,7 +120,7 @@ class ReadOptions:
             self.check(names)
         except EquationError as problem:
             # The equations are as they should be: it is the data that name something else.
-            raise DataError(f"among what was measured: {problem}") from None
+            raise DataError(f"measurements: {problem}") from None
 
 
 def infer_schemas(tables: Mapping[str, TableSource], options: ReadOptions) -> tuple[list[TableSchema], dict[str, str]]:

@@ -224,8 +224,8 @@ def _unneeded_parameters(layout: ParameterLayout, estimates: Mapping[str, Estima
         if is_open and ((is_positive and not 0.01 * size < value < 100.0 * size) or is_stuck):
             end = "zero" if value < size else "infinity"
             found[name] = (
-                f"{name} tends to {end} ({value:.2g}, expected about {size:.1g}): the data can be explained without "
-                f"the state or coupling that it describes; remove it from the equations, or fix {name}"
+                f"{name} tends to {end} ({value:.2g}, typical for these data: about {size:.1g}): they can be explained "
+                f"without the state or coupling that it describes; remove it from the equations, or fix {name}"
             )
     return found
 

@@ -69,7 +69,7 @@ class Objective:
     def description(self) -> str:
         """What it is, in words: the evidence, and the priors that it is multiplied by."""
         priors = ["the prior of the parameters"] if self._parameter_priors else []
-        priors += ["a weak prior of the levels of noise"] if self._noise_prior_entries is not None else []
+        priors += ["a weak prior on the noise levels"] if self._noise_prior_entries is not None else []
         return " times ".join(["the evidence", *priors])
 
     def log_prior(self, x: Array) -> tuple[float, Array]:

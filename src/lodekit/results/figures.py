@@ -114,7 +114,7 @@ def parse_true_curves(
             raise LodekitError(f"truth names {unknown[0]!r}, which is not shown; expected some of {', '.join(names)}")
         return [parse_true_curves(fit, truth.get(name), times, order, [name])[0] for name in names]
     if not callable(truth) and order is None:
-        raise LodekitError("expected times t beside an array of true values; or give truth as a function of times")
+        raise LodekitError("expected times t with an array of true values; pass t, or truth as a function of times")
     try:
         values = np.asarray(truth(times) if callable(truth) else truth, dtype=float)
     except (TypeError, ValueError) as problem:

@@ -44,7 +44,7 @@ def configure_page() -> None:
         f'<li><a href="#step-{number}"><b>{number}</b>{escape(name)}</a></li>' for number, name in enumerate(STEPS, 1)
     )
     st.html(
-        '<div class="lk-brand"><h1>lodekit studio</h1><span>equations in, provably strict solutions out</span></div>'
+        '<div class="lk-brand"><h1>lodekit studio</h1><span>fit linear ODEs to measurements</span></div>'
         f'<nav aria-label="Steps"><ol class="lk-steps">{links}</ol></nav>'
     )
 

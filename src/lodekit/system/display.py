@@ -74,7 +74,7 @@ def _explain_freedom(system: System) -> str:
         if not system.states:
             what = "The only solution is zero" if system.is_homogeneous else "There is exactly one solution"
             return f"{what}: the equations leave no freedom at all."
-        numbers = f"{_number_word(system.states)} initial number{'s' * (system.states > 1)}"
+        numbers = f"{_number_word(system.states)} initial value{'s' * (system.states > 1)}"
         return f"Nothing can be chosen freely: the motion is determined by {numbers}."
     if free == len(system.channels):
         return "Every channel can be chosen freely: the equations restrict nothing."
