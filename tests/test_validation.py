@@ -218,7 +218,7 @@ def test_a_verdict_needs_an_effect_and_not_only_significance() -> None:
     useless = ChannelValidation("y", times, 0.45 * wave + noise, 0.45 * wave, np.ones(2000))
     assert useless.explained_variance == pytest.approx(0.09, abs=0.03)
     assert (useless.useful, useless.adequate, useless.calibrated, useless.holds) == (False, True, True, False)
-    assert "of little use, because it removes" in Validation((useless,), "", ()).sentences[0]
+    assert "of little use, because it explains only" in Validation((useless,), "", ()).sentences[0]
     slow = 0.03 * signal.lfilter([0.3], [1.0, -0.95], noise)
     errors = ValidationErrors("y", times, slow, np.full(2000, 0.03), np.zeros((0, 2000)))
     assert errors.is_calibrated

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lodekit.cli.app import write_output
+from lodekit.errors import LodekitError
 from tests.cli.command import run
 
 ROOM = """
@@ -83,3 +85,14 @@ def test_inspect_takes_a_basis(folder: Path) -> None:
         done.returncode,
         "expected mode_deviation as a positive number, 'open' or 'learned', got -1" in done.stderr,
     ) == (2, True)
+
+
+def test_a_result_does_not_replace_a_table_with_other_columns(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("time,T\n0,20\n")
+    with pytest.raises(LodekitError, match="exists and has other columns"):
+        write_output("t,T,std(T)\n0,20,0.1\n", log)
+    assert log.read_text() == "time,T\n0,20\n"
+    for value in ("20", "21"):
+        write_output(f"t,T,std(T)\n0,{value},0.1\n", tmp_path / "new.csv")
+    assert "21" in (tmp_path / "new.csv").read_text()

@@ -75,7 +75,7 @@ def test_what_sensors_show_is_not_called_stepped(values: np.ndarray) -> None:
 
 def test_what_is_often_off_is_told_from_what_comes_to_rest() -> None:
     power = np.where(np.sin(TIMES) > 0.3, np.random.default_rng(1).uniform(10, 80, 200), 0.0)
-    assert "exactly zero in 50 %" in describe_off_periods(power)
+    assert "zero in 50 % of the rows" in describe_off_periods(power)
     assert not describe_steps(power)
     for other in (
         SMOOTH,

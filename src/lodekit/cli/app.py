@@ -220,7 +220,7 @@ def prediction_times(
 def check_range(low: float, high: float, given: str) -> tuple[float, float]:
     """Return the first and the last time; raise if they are invalid, with what was `given`."""
     if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
-        raise LodekitError(f"expected --from before --to, both within the range of numbers, got {given}")
+        raise LodekitError(f"expected --from before --to, at a finite distance, got {given}")
     return low, high
 
 
@@ -242,8 +242,12 @@ def _read_times_file(gp: lk.LODEGP, path: Path) -> Array:
 
 
 def write_output(text: str, out: Path | None) -> None:
-    """Write a result to a file, or to standard output."""
+    """Write a result to a file, or to standard output; a table with other columns is not replaced."""
     if out is None:
         sys.stdout.write(text)
-    else:
-        write_atomically(out, text)
+        return
+    if out.is_file():
+        old, new = out.read_bytes()[:10_000].partition(b"\n")[0].strip(), text.partition("\n")[0].encode().strip()
+        if old and old != new and old[:1] != b"{":
+            raise LodekitError(f"{out} exists and has other columns; choose another name, or remove it first")
+    write_atomically(out, text)

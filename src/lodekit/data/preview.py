@@ -51,7 +51,7 @@ def describe_off_periods(values: Array) -> str:
     Examples
     --------
     >>> describe_off_periods(np.array([0.0, 0.0, 0.0, 5.1, 4.2, 0.0, 0.0, 0.0, 3.9, 4.4, 0.0, 0.0, 0.0]))
-    'is exactly zero in 69 % of the rows, again and again'
+    'is switched off repeatedly (zero in 69 % of the rows)'
     """
     off = values == 0
     if not len(values) or not 0.2 <= np.mean(off) < 1 or (values.min() < 0 < values.max()):
@@ -63,7 +63,7 @@ def describe_off_periods(values: Array) -> str:
     others = np.abs(values[~off])
     if np.median(others) < 0.1 * others.max():
         return ""
-    return f"is exactly zero in {100 * np.mean(off):.0f} % of the rows, again and again"
+    return f"is switched off repeatedly (zero in {100 * np.mean(off):.0f} % of the rows)"
 
 
 def _describe_two_values(values: Array, span: float) -> str:

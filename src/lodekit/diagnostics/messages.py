@@ -346,7 +346,7 @@ def describe_poor_optimum(nats: float, poor: Sequence[str], *, is_loud: bool) ->
     loud = ", or their noise is larger than stated" * is_loud
     return (
         f"the search ended at a poor optimum, or the equations do not describe these data{loud}: smooth curves "
-        f"without equations are more likely by {nats:.0f} nats, and explain more of {join_list(poor)}; "
+        f"without equations fit much better (log evidence: +{nats:.0f}), and explain more of {join_list(poor)}; "
         "try start values, bounds or more restarts, and check the equations, the units and the data"
     )
 

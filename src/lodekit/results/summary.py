@@ -337,7 +337,7 @@ def describe_channel_validation(item: ChannelValidation) -> str:
     verdicts = {
         f"the measurements of {name} do not change in this record; {band}": np.isnan(fit),
         f"the free run does not predict {name}: its own mean would be as good; {band}": fit <= 0,
-        f"{text}: of little use, because it removes {removed} of the variance about the mean": not item.useful,
+        f"{text}: of little use, because it explains only {removed} of the variance": not item.useful,
         f"{text}: the model is useful, but do not rely on its bands": not item.calibrated,
         # Where disturbances drive, what is judged is a row ahead: a free run may err on one side for long.
         f"{text}: the model predicts the next row well, but the band of its free run is too narrow here": is_low,
