@@ -93,6 +93,21 @@ def test_a_stepped_column_that_is_chosen_by_hand_is_proposed_as_known_input(open
     assert not tab.exception
 
 
+@pytest.mark.parametrize("is_split", [False, True])
+def test_columns_of_two_channels_can_be_exchanged(open_tab: OpenTab, is_split: bool) -> None:
+    """One column for two channels ended the session."""
+    tab = open_tab()
+    tab.selectbox(key="example").select("heating").run()
+    rows = "\n".join(f"{k},{k // 10 % 2},{k * 7 % 13},{k * 5 % 11}" for k in range(40))
+    tab.file_uploader[0].upload("log.csv", f"t,u,f1,f2\n{rows}\n".encode(), "text/csv").run()
+    if is_split:
+        tab.checkbox(key="split-gaps").check().run()
+    tab.selectbox(key="column-f1").select("u").run()
+    assert [tab.selectbox(key=f"column-{name}").value for name in ("f1", "f2", "u")] == ["u", "f2", "f1"]
+    assert tab.selectbox(key="role-u").value in ("", "hold")
+    assert not tab.exception
+
+
 def test_the_data_step_offers_to_split_a_log_at_gaps(open_tab: OpenTab) -> None:
     tab = open_tab()
     tab.selectbox(key="example").select("heating").run()

@@ -137,6 +137,7 @@ def match_channels(
             matches.append(ColumnMatch(choice, f"chosen by you; {role}: it {guess.reason}", True, guess.reason))
         elif choice is not None and (choice.column in columns or not choice.column):
             reason = "chosen by you" if choice.column else "not measured: chosen by you"
+            choice = replace(choice, kind="") if choice.kind == PROPOSED_KIND else choice
             matches.append(ColumnMatch(choice, reason, is_user_choice=True))
         elif guess is not None:
             choice = ColumnAssignment(name, guess.column.name, guess.input_kind)

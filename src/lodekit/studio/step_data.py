@@ -233,5 +233,11 @@ def _edit_column(controller: SessionController, data_file: DataFile, item: Colum
     if column != NOT_MEASURED:
         new = ColumnAssignment(own.channel, str(column), str(kind) if column == own.column else PROPOSED_KIND)
     if new != own:
-        controller.session = controller.session.with_assignment(new)
+        session = controller.session.with_assignment(new)
+        # A column belongs to one channel: another channel that has it gets the old column of this one.
+        others = (each.assignment for each in controller.matches if each.assignment.channel != own.channel)
+        for other in (each for each in others if new.column and each.column == new.column):
+            kind = PROPOSED_KIND if own.column else ""
+            session = session.with_assignment(ColumnAssignment(other.channel, own.column, kind))
+        controller.session = session
         st.rerun()
