@@ -179,6 +179,16 @@ def test_sums_show_averages_and_say_that_points_are_gone() -> None:
     assert '.fit("logs/*.parquet")' in generate_python(gp, "logs/*.parquet")
 
 
+def test_the_verdict_is_never_empty() -> None:
+    """A record may be too short for tests of its residuals."""
+    t = np.arange(30.0)
+    x = np.exp(-0.2 * t) + 0.01 * np.random.default_rng(0).standard_normal(30)
+    system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    gp = lk.LODEGP(system, random_state=0).fit([(t, x), (t[:6], x[:6])])
+    assert gp.warnings_ == []
+    assert "The search converged; there are too few measurements to test all residuals." in make_report(gp)
+
+
 def test_white_residuals_are_called_white(heating: lk.LODEGP, long_page: str) -> None:
     for page in (make_report(heating), long_page):
         assert "The residuals are consistent with independent noise." in page

@@ -256,6 +256,7 @@ def test_a_fit_of_the_studio_is_that_of_the_library(
     names: dict[str, object] = {}
     exec(compile(script, "script", "exec"), names)  # noqa: S102 - the very lines that people take away
     assert Path("log-fit", "report.html").is_file()
+    assert "run = lk.fit_file(&quot;system.toml&quot;" in (tmp_path / "taken" / "report.html").read_text()
     assert "The free run of f1" in capsys.readouterr().out
     gp = names["gp"]
     assert isinstance(gp, lk.LODEGP)

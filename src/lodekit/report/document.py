@@ -210,11 +210,14 @@ def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
     elif messages:
         page.add_list(messages, "warning")
     checks = context.fit.diagnosis.checks
-    if not messages and context.gp.converged_ and checks and all(check.looked >= MIN_RESIDUALS for check in checks):
-        page.add_paragraph(
-            "No problems were found: the search converged, and the residuals are consistent with independent noise.",
-            "good",
-        )
+    if not messages and context.gp.converged_:
+        is_tested = checks and all(check.looked >= MIN_RESIDUALS for check in checks)
+        text = "The search converged; there are too few measurements to test all residuals."
+        if is_tested:
+            text = (
+                "No problems were found: the search converged, and the residuals are consistent with independent noise."
+            )
+        page.add_paragraph(text, "good" if is_tested else "")
 
 
 def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Iterable[str]) -> None:

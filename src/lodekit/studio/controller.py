@@ -34,6 +34,7 @@ from lodekit.studio.session_files import (
     SYSTEM_FILE,
     check_session_can_be_reopened,
     generate_command,
+    generate_script,
     list_session_files,
     safe_name,
 )
@@ -521,6 +522,7 @@ def start_fit(controller: SessionController, *, starts: bool = False) -> None:
         "options": own.fit_options,
         "session": replace(own, tray=()).to_dict(),
         "command": generate_command(own),
+        "code": generate_script(own),
     }
     controller.task = controller.server.start(folder, wanted)
 
@@ -537,7 +539,7 @@ def start_fit_or_report(controller: SessionController, *, starts: bool = False) 
 def start_export(controller: SessionController, name: str, *, figures: bool) -> None:
     """Start to write the report, the predictions and the figures of a fit."""
     fit = read_fit_result(controller, name)
-    request = {"source": fit["source"], "notes": fit["notes"], "figures": figures, "command": fit.get("command", "")}
+    request = {name: fit.get(name, "") for name in ("source", "notes", "command", "code")} | {"figures": figures}
     start_subtask(controller, name, "files", task="deliver", **request)
 
 

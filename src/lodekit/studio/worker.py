@@ -86,6 +86,7 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         "shown": displayed_hyperparameters(gp.fit_),
         "source": product.source,
         "command": request["command"],
+        "code": request["code"],
         "window": [min(first for first, _ in windows), max(last for _, last in windows)],
         "units": {**derive_units(gp.system, gp.labels_["units"]), **gp.labels_["units"]},
         "equations": list(gp.system.equations),
@@ -191,7 +192,8 @@ def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, An
 
 def _export_results(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Write report, predictions and figures of a fit to the folder of its model."""
-    product = FitRun(read_model(folder / MODEL_FILE), request["source"], request["command"], tuple(request["notes"]))
+    known = request["source"], request["command"], tuple(request["notes"]), request["code"]
+    product = FitRun(read_model(folder / MODEL_FILE), *known)
     contents = compute_results(product, figures=request["figures"])
     for name, content in contents.items():
         write_atomically(folder / name, content)
