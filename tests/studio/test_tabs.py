@@ -93,6 +93,25 @@ def test_a_stepped_column_that_is_chosen_by_hand_is_proposed_as_known_input(open
     assert not tab.exception
 
 
+def test_both_ends_of_a_window_can_be_typed_one_after_the_other(open_tab: OpenTab) -> None:
+    """An end that was typed first was exchanged with the other one."""
+    tab = open_tab()
+    tab.selectbox(key="example").select("heating").run()
+    rows = "\n".join(f"2024-03-04 {k // 6:02}:{k % 6}0,{k * 7 % 13},{k * 5 % 11},1" for k in range(60))
+    tab.file_uploader[0].upload("log.csv", f"time,f1,f2,u\n{rows}\n".encode(), "text/csv").run()
+    tab.text_input(key="Fit to").input("2024-03-04 03:00").run()
+    tab.text_input(key="Fit from").input("2024-03-04 04:00").run()
+    # The beginning is beyond the end until the end has been typed, too.
+    assert tab.text_input(key="Fit from").value == "2024-03-04 04:00"
+    tab.text_input(key="Fit to").input("2024-03-04 05:00").run()
+    values = [tab.text_input(key=name).value for name in ("Fit from", "Fit to")]
+    assert values == ["2024-03-04 04:00:00", "2024-03-04 05:00:00"]
+    for word in ("soon", "later"):
+        tab.text_input(key="Fit to").input(word).run()
+        assert tab.text_input(key="Fit to").value == word
+    assert not tab.exception
+
+
 @pytest.mark.parametrize("is_split", [False, True])
 def test_columns_of_two_channels_can_be_exchanged(open_tab: OpenTab, is_split: bool) -> None:
     """One column for two channels ended the session."""

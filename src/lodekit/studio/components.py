@@ -150,8 +150,8 @@ def edit_value(widget: Callable[..., Any], label: str, value: Any, key: str, **o
     state = st.session_state
     if key not in state or state.get(f"{key} before") != value:
         state[key] = value
-    state[f"{key} before"] = found = widget(label, key=key, **options)
-    return found
+    state[f"{key} before"] = value
+    return widget(label, key=key, **options)
 
 
 def store_edit(controller: SessionController, session: StudioSession) -> None:

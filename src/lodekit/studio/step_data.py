@@ -189,9 +189,12 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
         else:
             edges = zip(columns, names, window, strict=True)
             new = tuple(edit_value(column.number_input, n, value, n, format="%.6g") for column, n, value in edges)
-        if new != window:
-            controller.set_window(*new, for_validation=for_validation)
+        low, high = max(new[0], span[0]), min(new[1], span[1])
+        if new != window and low < high:
+            controller.set_window(low, high, for_validation=for_validation)
             st.rerun()
+        elif new != window:
+            show_notice(f"Expected {names[0]!r} before {names[1]!r}, both within the record.", "warning")
 
     all_of_it, split = st.columns(2)
     if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):
