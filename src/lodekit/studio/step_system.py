@@ -128,7 +128,7 @@ def _show_poles(controller: SessionController, parsed: ParsedEquations) -> None:
     try:
         poles, fixed = controller.poles_and_modes(known)
     except LodekitError as problem:
-        st.caption(as_sentence(f"the poles cannot be determined: {controller.error_message(problem)}"))
+        show_notice(as_sentence(f"the poles cannot be determined: {controller.error_message(problem)}"))
         return
     if not poles and not fixed:
         return
