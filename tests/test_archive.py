@@ -84,7 +84,7 @@ def test_the_stored_optimum_is_compared_with_the_one_that_is_computed_again(walk
 
     for change in (claim_more, move, measure_otherwise):
         resave(path, other, change)
-        with pytest.raises(StorageError, match="computed again it has"):
+        with pytest.raises(StorageError, match="computed again it is"):
             lk.LODEGP.load(other)
 
     def round_otherwise(values: dict[str, Any], _: dict[str, Any]) -> None:

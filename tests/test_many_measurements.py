@@ -295,7 +295,7 @@ def test_the_channel_prior_speaks_the_units_of_the_channels() -> None:
     system = lk.System(list(HEATING.system.equations), parameters=near)
     gp = lk.LODEGP(system, prior="channels", random_state=0, restarts=1).fit(times, table)
     assert gp.engine_ == "dense: 120 measurements; exact, and fast up to 200"
-    names = {f"{kind} of {name}" for kind in ("lengthscale", "deviation") for name in system.channels}
+    names = {text for name in system.channels for text in (f"lengthscale of {name}", f"amplitude of {name} (std)")}
     assert set(gp.hyperparameters_) == names
     assert gp.parameters_["a"].value == pytest.approx(3.0, abs=0.3)
     assert gp.certificate().residual < 1e-12

@@ -23,7 +23,7 @@ from lodekit.inference.innovations import Horizon, InnovationSequence, create_fi
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results import forecast, validation
 from lodekit.results.forecast import calibrate_bands
-from lodekit.results.validation import ChannelValidation, Validation
+from lodekit.results.validation import Ahead, ChannelValidation, Validation
 from lodekit.uncertainty.forecast_errors import calibrate_error_scale
 from tests.cli.command import run
 
@@ -344,7 +344,7 @@ def test_narrow_bands_of_forecasts_are_reported(gp: lk.LODEGP) -> None:
     found = gp.validate(*record(2, 3.0))
     assert "forecasts" not in found.sentences[0]
     step = next(iter(found["y"].ahead))
-    narrow = replace(found["y"], ahead={step: found["y"].ahead[step]._replace(coverage=0.43)})
+    narrow = replace(found["y"], ahead={step: Ahead(90.0, 0.1, 0.43)})
     sentence = replace(found, channels=(narrow,)).sentences[0]
     assert f"95 % bands of forecasts are too narrow, with 43.0 % ({step} rows ahead) inside" in sentence
 

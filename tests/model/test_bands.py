@@ -105,7 +105,7 @@ def test_every_sample_solves_the_equations_at_its_own_parameters(decay: lk.LODEG
     found = decay.certificate(samples=2)
     assert found.is_strict
     assert found.own
-    assert "at the parameters that were drawn with it" in str(found)
+    assert "with the parameters that were drawn with it" in str(found)
     # A function has its parameters whatever the times it is asked for.
     _, again = decay.sample(GRID[:2], 4, 0, return_parameters=True)
     np.testing.assert_array_equal(again["c"], own["c"])

@@ -148,7 +148,7 @@ def test_a_summary_counts_records_and_a_warning_names_them() -> None:
 def test_figures_have_panels_for_every_record(three: lk.LODEGP) -> None:
     figure = three.plot(samples=1, random_state=0)
     assert len(figure.axes) == 6
-    assert [axis.get_title() for axis in figure.axes[:3]] == ["0", "1", "2"]
+    assert [axis.get_title() for axis in figure.axes[:3]] == ["record 0", "record 1", "record 2"]
     assert len(three.plot(record="1", observable="y").axes) == 1
     # Beside each other: each with the times of its record.
     assert figure.axes[1].get_xlim()[0] > 250.0 > figure.axes[0].get_xlim()[1]
