@@ -77,7 +77,7 @@ def test_a_validation_that_is_not_possible_names_no_folder(tmp_path: Path) -> No
     (tmp_path / "log.csv").write_text("t,x\n" + "\n".join(f"{k},{k * k % 7}" for k in range(6)))
     (tmp_path / "system.toml").write_text('equations = "x\' = v"\n')
     wanted = {"task": "fit", "data": "log.csv", "system": "system.toml", "held_out": [70.0, 80.0]}
-    more = {"given": [], "command": "", "options": StudioSession().fit_options}
+    more = {"given": [], "command": "", "code": "", "options": StudioSession().fit_options}
     (tmp_path / "request.json").write_text(json.dumps({**wanted, **more}))
     run_task(tmp_path)
     trouble = json.loads((tmp_path / RESULT_FILE).read_text())["validation"]["trouble"]
