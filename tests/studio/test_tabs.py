@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -77,11 +77,16 @@ def test_roles_windows_and_fits_of_one_tab_appear_in_the_other(open_tab: OpenTab
     assert not second.exception
 
 
-def test_a_stepped_column_that_is_chosen_by_hand_is_proposed_as_known_input(open_tab: OpenTab) -> None:
+def open_log(open_tab: OpenTab, head: str, rows: Iterable[str]) -> Any:
+    """Return a tab with the equations of the heating example and a log."""
     tab = open_tab()
     tab.selectbox(key="example").select("heating").run()
-    rows = "\n".join(f"{k},{k // 10 % 2},{k * 7 % 13},{k * 5 % 11}" for k in range(40))
-    tab.file_uploader[0].upload("log.csv", f"t,Heater,A,B\n{rows}\n".encode(), "text/csv").run()
+    tab.file_uploader[0].upload("log.csv", "\n".join([head, *rows, ""]).encode(), "text/csv").run()
+    return tab
+
+
+def test_a_stepped_column_that_is_chosen_by_hand_is_proposed_as_known_input(open_tab: OpenTab) -> None:
+    tab = open_log(open_tab, "t,Heater,A,B", (f"{k},{k // 10 % 2},{k * 7 % 13},{k * 5 % 11}" for k in range(40)))
     assert tab.selectbox(key="role-u").disabled
     tab.selectbox(key="column-u").select("Heater").run()
     tab.selectbox(key="column-f1").select("A").run()
@@ -95,10 +100,9 @@ def test_a_stepped_column_that_is_chosen_by_hand_is_proposed_as_known_input(open
 
 def test_both_ends_of_a_window_can_be_typed_one_after_the_other(open_tab: OpenTab) -> None:
     """An end that was typed first was exchanged with the other one."""
-    tab = open_tab()
-    tab.selectbox(key="example").select("heating").run()
-    rows = "\n".join(f"2024-03-04 {k // 6:02}:{k % 6}0,{k * 7 % 13},{k * 5 % 11},1" for k in range(60))
-    tab.file_uploader[0].upload("log.csv", f"time,f1,f2,u\n{rows}\n".encode(), "text/csv").run()
+    tab = open_log(
+        open_tab, "time,f1,f2,u", (f"2024-03-04 {k // 6:02}:{k % 6}0,{k * 7 % 13},{k * 5 % 11},1" for k in range(60))
+    )
     tab.text_input(key="Fit to").input("2024-03-04 03:00").run()
     tab.text_input(key="Fit from").input("2024-03-04 04:00").run()
     # The beginning is beyond the end until the end has been typed, too.
@@ -115,10 +119,7 @@ def test_both_ends_of_a_window_can_be_typed_one_after_the_other(open_tab: OpenTa
 @pytest.mark.parametrize("is_split", [False, True])
 def test_columns_of_two_channels_can_be_exchanged(open_tab: OpenTab, is_split: bool) -> None:
     """One column for two channels ended the session."""
-    tab = open_tab()
-    tab.selectbox(key="example").select("heating").run()
-    rows = "\n".join(f"{k},{k // 10 % 2},{k * 7 % 13},{k * 5 % 11}" for k in range(40))
-    tab.file_uploader[0].upload("log.csv", f"t,u,f1,f2\n{rows}\n".encode(), "text/csv").run()
+    tab = open_log(open_tab, "t,u,f1,f2", (f"{k},{k // 10 % 2},{k * 7 % 13},{k * 5 % 11}" for k in range(40)))
     if is_split:
         tab.checkbox(key="split-gaps").check().run()
     tab.selectbox(key="column-f1").select("u").run()

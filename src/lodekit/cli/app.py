@@ -247,7 +247,8 @@ def write_output(text: str, out: Path | None) -> None:
         sys.stdout.write(text)
         return
     if out.is_file():
-        old, new = out.read_bytes()[:10_000].partition(b"\n")[0].strip(), text.partition("\n")[0].encode().strip()
+        with open(out, "rb") as file:
+            old, new = file.readline(10_000).strip(), text.partition("\n")[0].encode().strip()
         if old and old != new and old[:1] != b"{":
             raise LodekitError(f"{out} exists and has other columns; choose another name, or remove it first")
     write_atomically(out, text)

@@ -212,7 +212,9 @@ def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
     checks = context.fit.diagnosis.checks
     if not messages and context.gp.converged_:
         is_tested = checks and all(check.looked >= MIN_RESIDUALS for check in checks)
-        text = "The search converged; there are too few measurements to test all residuals."
+        few = any(check.looked for check in checks)
+        text = "there are too few measurements to test all residuals" if few else "there are no residuals to test"
+        text = f"The search converged; {text}."
         if is_tested:
             text = (
                 "No problems were found: the search converged, and the residuals are consistent with independent noise."

@@ -34,7 +34,7 @@ from lodekit.support.text import as_sentence, format_percent, format_quantity
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 
-@track_progress("writing the report, curves")
+@track_progress("drawing curves")
 def channels_figure(context: ReportContext) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return traces and layout of a plot of every observable: measurements, mean, 95 % band, truth."""
     mean, std = context.gp.predict(context.curve_times, context.observables, return_std=True, as_frame=False)

@@ -177,10 +177,13 @@ def reject_unknown_arguments(owner: type, function: Callable[..., Any], argument
     title = owner.__name__ if title == "__init__" else title
     takers = [key for key, own in methods.items() if key[0] != "_" and name in inspect.signature(own).parameters]
     names = [key for key in known if key != "self"]
-    longer = [key for key in names if key.startswith(name)]
     is_slip = abs(len(find_closest_name(name, names)) - len(name)) <= 2
-    hint = f"pass it to {takers[0]}()" if takers and not is_slip else describe_unknown(name, names)
-    hint = f"did you mean {longer[0]!r}?" if longer else hint if names else "it takes none"
+    if longer := [key for key in names if key.startswith(name)]:
+        hint = f"did you mean {longer[0]!r}?"
+    elif takers and not is_slip:
+        hint = f"pass it to {takers[0]}()"
+    else:
+        hint = describe_unknown(name, names) if names else "it takes none"
     raise ArgumentError(f"{title}() has no argument {name!r}; {hint}") from None
 
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, product
+from itertools import count
 from numbers import Real
 from typing import Any
 
@@ -488,8 +488,8 @@ def check_parameters_used(
     equations: Sequence[grammar.Equation], parameters: Mapping[str, Parameter], channels: Sequence[str]
 ) -> None:
     """Raise if one of the `parameters` is not in the `equations`; the message lists the `channels`."""
-    for equation, name in product(equations, parameters):
-        if re.search(rf"\b{re.escape(name)}\s*\(\s*t\s*\)", equation.text):
+    for name in (name for equation in equations for name in re.findall(r"(\w+)\s*\(\s*t\s*\)", equation.text)):
+        if name in parameters:
             raise EquationError(
                 f"parameter {name!r} is written as a function of time; expected constant coefficients: write {name}"
             )

@@ -109,9 +109,10 @@ class ColumnReader:
         if all(isinstance(value, date) for value in present):
             self.check_complete_times("dates", missing)
             return self._read_dates(present)
-        kinds = ("dates" if isinstance(value, date) else "numbers" for value in present)
-        got = " and ".join(dict.fromkeys(kinds)) if self.is_time else f"objects such as {first!r}"[:80]
-        raise self.type_error("complex numbers" if isinstance(first, complex) else got)
+        got = "complex numbers" if isinstance(first, complex) else f"objects such as {first!r}"[:80]
+        if {isinstance(value, date) for value in present if isinstance(value, date | Number)} == {True, False}:
+            got = "numbers and dates"
+        raise self.type_error(got)
 
     def _read_dates(self, values: Sequence[date]) -> Timestamps:
         kinds = {(isinstance(value, datetime), getattr(value, "tzinfo", None) is None) for value in values}
