@@ -43,6 +43,8 @@ def searched(name: str, seed: int) -> tuple[Fit, Watched]:
         ("slow", 108, "b"),
         # A parameter relative to one that tends to infinity: its interval ended at the limit of the search.
         ("slow", 540, "b"),
+        # Another optimum inside the interval, beyond which its end is further away.
+        ("exchange", 552, "c"),
     ],
 )
 def test_no_interval_excludes_what_a_global_search_finds(name: str, seed: int, parameter: str) -> None:

@@ -429,7 +429,7 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
         elif ends[1] - ends[0] > 2.0 * NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD and not transform.is_unbounded:
             found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "rival", interval)
-        elif own or is_outside:
+        elif own or tuple(ends) != edges:
             inside = IdentifiabilityResult(True, "", "rival", interval)
             found[name] = known[name].extended_by(inside, value) if name in known else inside
     return found

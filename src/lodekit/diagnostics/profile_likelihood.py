@@ -418,6 +418,8 @@ def has_equivalent_beyond_infinity(
 
 #: How far parameters are moved from other optima, in half-widths of their intervals there.
 _FALL_STEPS = (1.0, 1.5, 2.25, 3.5, 5.0)
+#: The last step is halved so often.
+_N_BISECTIONS = 3
 
 
 def find_fall(
@@ -434,10 +436,18 @@ def find_fall(
         steps = _FALL_STEPS if 0.0 < far < np.inf and sign * start + _FALL_STEPS[-1] * far > sign * edge else ()
         with np.errstate(all="ignore"):
             for share in steps:
-                target = start + share * sign * far
-                x = profile_point(surface, x, position, target, [])
-                if surface.relative_value(x) < -CHI2_95_HALF:
+                last, target = target, start + share * sign * far
+                moved = profile_point(surface, x, position, target, [])
+                if surface.relative_value(moved) < -CHI2_95_HALF:
                     break
+                x = moved
+            for _ in range(_N_BISECTIONS if steps and sign * target > sign * edge else 0):
+                middle = 0.5 * (last + target)
+                moved = profile_point(surface, x, position, middle, [])
+                if surface.relative_value(moved) < -CHI2_95_HALF:
+                    target = middle
+                else:
+                    last, x = middle, moved
         edge = sign * max(sign * edge, sign * target)
     return edge
 
