@@ -9,6 +9,7 @@ import pytest
 from scipy.signal import cont2discrete
 
 import lodekit as lk
+from lodekit.data.inputs import InputSignal
 from lodekit.errors import DataError, LodekitError
 from lodekit.results.simulation import simulate_response
 from tests.cli.command import run
@@ -67,6 +68,25 @@ def test_from_rest_a_constant_input_ends_at_its_gain(gp: lk.LODEGP) -> None:
     assert gp.simulate([0.0, 200.0], {"u": 3.0}, observable="x") == pytest.approx([0.0, 3 * ratio], abs=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["hold", "linear"])
+def test_a_steady_state_is_that_of_the_first_inputs(kind: str) -> None:
+    """Also with dead time and with constants in the equations; the truth is the static gain and a step response."""
+    t = np.arange(60.0)
+    parameters = {"tau": 4.0, "K": 2.0, "T": 3.0, "y0": 15.0}
+    system = lk.System(
+        "tau*y' + y - y0 = K*delay(u, T)", parameters={n: lk.Parameter(fixed=v) for n, v in parameters.items()}
+    )
+    gp = lk.LODEGP(system, inputs={"u": kind}, random_state=0).fit(t, {"y": 15 + np.sin(t), "u": np.cos(t)})
+    times, step = np.array([0.0, 5.0, 13.0, 20.0]), (np.array([-5.0, 5.0, 10.0]), np.array([1.0, 1.0, 1.0]))
+    np.testing.assert_allclose(gp.simulate(times, {"u": step}, start="steady", observable="y"), 17.0, atol=1e-9)
+    jump = InputSignal([0.0, 10.0], [1.0, 3.0], "hold")
+    found = gp.simulate(times, {"u": jump}, start="steady", observable="y")
+    np.testing.assert_allclose(found, [17.0, 17.0, 17.0, 21 - 4 * np.exp(-7 / 4)], atol=1e-9)
+    rising = lk.LODEGP(lk.System("y' = u"), inputs={"u": "hold"}).fit(t, {"y": t + np.cos(t), "u": np.ones(60)})
+    with pytest.raises(LodekitError, match="integrates or grows"):
+        rising.simulate(times, {"u": 1.0}, start="steady")
+
+
 def test_the_old_inputs_from_the_old_begin_are_the_prediction(gp: lk.LODEGP) -> None:
     signal = gp.fit_.measurements.inputs["u"]
     times = np.linspace(0.0, 70.0, 40)
@@ -89,7 +109,7 @@ def test_what_cannot_be_is_refused(gp: lk.LODEGP) -> None:
     for inputs, start, text in (
         ({"w": 1.0}, "rest", "not an input of this fit; expected some of u"),
         ({}, "rest", "u is missing"),
-        ({"u": 1.0}, "middle", "expected start="),
+        ({"u": 1.0}, "middle", "expected start as one of"),
         ({"u": 1.0}, {"x": "high"}, "expected a finite number"),
         ({"u": "hold"}, "rest", "expected .times, values., values at the times t, or a number"),
         ({"u": [1.0, 2.0]}, "rest", "got 2 values without times"),
@@ -129,7 +149,7 @@ def test_the_command_line_refuses_what_it_would_ignore(gp: lk.LODEGP, tmp_path: 
         ((inputs, "--noise", "0.1"), "expected no --noise"),
         ((inputs, "--from", "70", "--to", "60"), "expected --from before --to"),
         ((inputs, "--record", "b.csv"), "expected one of the records"),
-        ((inputs, "--start", "middle"), "expected --start rest, begin or end"),
+        ((inputs, "--start", "middle"), "expected --start as one of rest, steady, begin, end"),
     ):
         result = run("simulate", model, *arguments)
         assert (result.returncode, text in result.stderr) == (2, True), result.stderr

@@ -120,9 +120,12 @@ def test_dates_are_seconds_unless_units_say_otherwise(tmp_path: Path) -> None:
 
     # The same moment in two zones, without one, in seconds, and from a file.
     (tmp_path / "dates.txt").write_text("2026-03-01 12:05\n2026-03-01 12:06\n")
-    moments = [("--from", text) for text in ("2026-03-01T11:05Z", "2026-03-01T12:05+01:00", "01.03.2026 12:05", "300")]
+    moments = [
+        ("--n", "1", "--from", text)
+        for text in ("2026-03-01T11:05Z", "2026-03-01T12:05+01:00", "01.03.2026 12:05", "300")
+    ]
     for moment in [*moments, ("--at", "dates.txt")]:
-        shown = run("predict", "log-fit", *moment, "--n", "1", cwd=tmp_path).stdout.splitlines()
+        shown = run("predict", "log-fit", *moment, cwd=tmp_path).stdout.splitlines()
         assert shown[0] == "t,date,T,std(T)"
         time, date, value, deviation = shown[1].split(",")
         assert (time, date) == ("300.0", "2026-03-01T12:05:00+01:00")

@@ -130,3 +130,37 @@ def test_a_dead_time_beside_a_disturbance_is_written_to_the_end(folder: Path) ->
     assert found.at([0.7]) == pytest.approx([2 * np.exp(-0.35j) / (1 + 2.1j)])
     with pytest.raises(EquationError, match="'u' is delayed in the equations, so it must be a known input"):
         gp.state_space(inputs=())
+
+
+@pytest.mark.usefixtures("driven")
+def test_predictions_tell_which_inputs_they_use(folder: Path) -> None:
+    """A file of times may contain inputs, which are not read; after the log, inputs keep their last values."""
+    (folder / "plan.csv").write_text("t,u\n40,3\n60,3\n")
+    done = run("predict", "driven", "--at", "plan.csv", cwd=folder)
+    assert "only times are read, not the inputs (u); lodekit simulate driven plan.csv --start end" in done.stderr
+    assert done.stdout.splitlines()[-1].split(",")[3] == "2.0"
+    assert (
+        "after t = 39, known inputs keep their last values" in run("predict", "driven", "--to", "60", cwd=folder).stderr
+    )
+    assert not run("predict", "driven", "--to", "39", cwd=folder).stderr
+    (folder / "times.txt").write_text("5\n6\n")
+    assert not run("predict", "driven", "--at", "times.txt", cwd=folder).stderr
+    done = run("simulate", "driven", "plan.csv", "--start", "end", cwd=folder)
+    assert done.stdout.splitlines()[-1].split(",")[3] == "3.0"
+
+
+@pytest.mark.usefixtures("driven")
+def test_simulations_start_in_a_steady_state(folder: Path) -> None:
+    (folder / "plan.csv").write_text("t,u\n40,3\n60,3\n")
+    done = run("simulate", "driven", "plan.csv", "--start", "steady", cwd=folder)
+    first, last = (float(line.split(",")[1]) for line in done.stdout.splitlines()[1:])
+    assert first == pytest.approx(last, abs=1e-9)
+    assert first == pytest.approx(6.0, rel=0.02)
+    for arguments, words in {
+        ("--n", "5"): "--n needs --from or --to",
+        ("--start", "stedy"): "expected --start as one of rest, steady, begin, end, or values",
+        ("--from", "soon"): "expected a number or a date",
+    }.items():
+        done = run("simulate", "driven", "plan.csv", *arguments, cwd=folder)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert words in done.stderr

@@ -83,6 +83,8 @@ def test_check_prints_the_certificate(fitted: Fitted) -> None:
         (("predict", "MODEL", "--from", "2026-01-01"), "is a date, but the times are numbers; expected a number"),
         (("predict", "MODEL", "--from", "nan"), "expected a finite time"),
         (("predict", "MODEL", "--n", "0"), "--n"),
+        (("predict", "MODEL", "--ahead", "2", "--n", "5"), "expected no --from, --to, --n, --at"),
+        (("predict", "MODEL", "--at", "x.csv", "--n", "5"), "got both"),
         (("predict", "MODEL", "--at", "x.csv", "--from", "1"), "got both"),
         (("predict", "MODEL", "--observable", "f9"), "f9"),
         (("predict", "MODEL", "--observable", "f1*f2"), "f1*f2"),

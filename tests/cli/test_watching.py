@@ -232,13 +232,13 @@ def test_what_cannot_be_watched_is_refused(folder: Path, tmp_path: Path) -> None
         assert words in done.stderr.replace("\n", " "), (words, done.stderr)
 
 
-def test_of_several_records_one_is_asked_for_in_the_words_of_the_shell(folder: Path) -> None:
+def test_the_last_of_several_records_is_continued(folder: Path) -> None:
     u, y = respond(TIMES)
     record = (TIMES, {"y": y, "u": u}, 0.05)
     lk.LODEGP(LAG, inputs={"u": "hold"}, random_state=0).fit([record, record]).save(folder / "two.lodekit")
     done = run("watch", "two.lodekit", "log.csv", "--once", cwd=folder)
-    assert done.returncode == 2
-    assert "expected --record, one of 0, 1, to continue; or --fresh" in done.stderr
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 41)
+    assert "starting from the last record, 1; --record chooses another" in done.stderr
     for option, count in ((("--record", "1"), 40), (("--fresh",), 80)):
         done = run("watch", "two.lodekit", "log.csv", "--once", *option, cwd=folder)
         assert (done.returncode, len(done.stdout.splitlines())) == (0, 1 + count)

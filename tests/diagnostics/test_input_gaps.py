@@ -13,16 +13,17 @@ from lodekit.data.row_store import OutOfCoreRows
 from lodekit.data.statistics import Statistics
 from lodekit.data.tables.cells import NumberFormat
 from lodekit.data.tables.reader import TableData
+from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.messages import input_gap_warnings
 
-_T = np.arange(0.0, 100.0)
+_T, _CLOCK = np.arange(0.0, 100.0), TimeReference(unit="s")
 
 
 def _warned(kind: HoldType, missing: object) -> list[str]:
     u = np.sin(_T)
     u[missing] = np.nan
     observations = lk.Observations().add(_T, "y", np.cos(_T)).add(_T, "u", u)
-    return input_gap_warnings(Measurements.from_observations(observations).with_known_inputs({"u": kind}), "s")
+    return input_gap_warnings(Measurements.from_observations(observations).with_known_inputs({"u": kind}), _CLOCK)
 
 
 @pytest.mark.parametrize("kind", ["hold", "linear"])
@@ -50,7 +51,7 @@ def _of_rows(kind: HoldType, t: np.ndarray, u: np.ndarray, y: np.ndarray | None 
     """Return what is said of rows in memory, and see that as much is said of rows on disk, however these are cut."""
     y = t if y is None else y
     kept = Measurements.from_observations(lk.Observations().add(t, "y", y).add(t, "u", u))
-    said = input_gap_warnings(kept.with_known_inputs({"u": kind}), "s")
+    said = input_gap_warnings(kept.with_known_inputs({"u": kind}), _CLOCK)
     for length in (3, 40, 1000):
         assert _of_rows_on_disk(kind, t, u, y, length) == said
     return said
@@ -66,7 +67,7 @@ def _of_rows_on_disk(kind: HoldType, t: np.ndarray, u: np.ndarray, y: np.ndarray
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_store, "_CHUNK_ROWS", length)
-        return input_gap_warnings(summed.with_known_inputs({"u": kind}), "s")
+        return input_gap_warnings(summed.with_known_inputs({"u": kind}), _CLOCK)
 
 
 @pytest.mark.parametrize("kind", ["hold", "linear"])
@@ -78,7 +79,7 @@ def test_an_input_that_moved_in_a_gap_is_told(kind: HoldType, way: str) -> None:
     kept = ~gap if way == "absent rows" else np.full(len(_T), True)
     (text,) = _of_rows(kind, _T[kept], u[kept], y[kept])
     assert text.startswith(
-        "input u changed from 80 to 50 in a gap of 9 s (t = 35 to 44 s), and when is not known: split"
+        "input u changed from 80 to 50 in a gap of 9 s (between t = 35 and 44 s), and when is not known: split"
     )
 
 
@@ -87,7 +88,7 @@ def test_gaps_are_counted_and_rows_about_the_change_close_them() -> None:
     kept = ~(((_T >= 36) & (_T < 44)) | ((_T >= 75) & (_T < 85)))
     (text,) = _of_rows("hold", _T[kept], _STEPS[kept])
     assert "in a gap of 11 s" not in text
-    assert "(t = 35 to 44 s), and in 1 more, and when" in text
+    assert "(between t = 35 and 44 s), and in 1 more, and when" in text
     kept[[39, 40, 79, 80]] = True
     assert not _of_rows("hold", _T[kept], _STEPS[kept])
 
@@ -109,7 +110,7 @@ def test_inputs_that_are_written_where_they_change_have_no_gaps() -> None:
     times = np.append(np.arange(0.0, 40.0, 2.0), 70.0)
     for measured in (_T, _T[(_T < 40) | (_T > 60)] + 0.5):
         changes = lk.Observations().add(measured, "y", measured).add(times, "u", np.arange(21.0) % 2 + times / 50)
-        assert not input_gap_warnings(Measurements.from_observations(changes).with_known_inputs({"u": "hold"}), "s")
+        assert not input_gap_warnings(Measurements.from_observations(changes).with_known_inputs({"u": "hold"}), _CLOCK)
         # On disk, each in a row of its own.
         every = np.concatenate([measured, times])
         order, is_input = np.argsort(every, kind="stable"), np.arange(len(every)) >= len(measured)
@@ -124,7 +125,7 @@ def test_an_input_on_disk_may_stand_in_rows_of_its_own() -> None:
     t, u = np.repeat(_T[kept], 2), np.repeat(_STEPS[kept], 2)
     is_input = np.arange(len(t)) % 2 == 1
     (text,) = _of_rows_on_disk("hold", t, np.where(is_input, u, np.nan), np.where(is_input, np.nan, t), 51)
-    assert "in a gap of 9 s (t = 35 to 44 s)" in text
+    assert "in a gap of 9 s (between t = 35 and 44 s)" in text
 
 
 def test_of_more_gaps_than_are_kept_the_longest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.messages import convergence_failures, outlier_warnings
 from lodekit.errors import AccuracyError
 from lodekit.fitting.lbfgs import UNDEFINED_MESSAGE
@@ -44,4 +45,4 @@ def test_too_little_noise(given: bool) -> None:
     for text in (*texts, str(caught.value)):
         assert ("a larger noise_std" in text) == given
         assert ("give noise_std if you know the noise" in text) != given
-    assert "a larger noise_std" in outlier_warnings({"x": [(1.0, 9.0)]})[0]
+    assert "a larger noise_std" in outlier_warnings({"x": [(1.0, 9.0)]}, TimeReference())[0]

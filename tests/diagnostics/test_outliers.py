@@ -1,11 +1,13 @@
 """Values far from the curve, all alone, are named; heavy tails, missed stretches and rounding are not."""
 
 import json
+from datetime import datetime
 
 import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.diagnosis import Diagnosis
 from lodekit.diagnostics.messages import outlier_warnings
 from lodekit.diagnostics.residual_tests import find_outliers
@@ -96,6 +98,8 @@ def test_residuals_that_are_all_zero_but_one_have_no_scale() -> None:
 
 def test_many_are_counted_and_not_all_named() -> None:
     far = [(4.0, 90.0), (9.0, 80.0), (1.0, 70.0), (2.0, 60.0), (3.0, 50.0)]
-    (text,) = outlier_warnings({"x": (), "y": far}, "s")
-    assert text.startswith("y at t = 1, 4, 9 s and 2 more times is 50 to 90 standard deviations")
+    (text,) = outlier_warnings({"x": (), "y": far}, TimeReference(unit="s"))
+    assert text.startswith("y at t = 1, 4 and 9 s (and at 2 more times) is 50 to 90 standard deviations")
     assert "leave them out" in text
+    (text,) = outlier_warnings({"y": far[:1]}, TimeReference(datetime(2026, 3, 1, 12), "h"))
+    assert text.startswith("y at 2026-03-01 16:00 is 90 standard deviations")

@@ -198,17 +198,23 @@ def parse_horizon(text: str) -> int | str:
 
 
 def prediction_times(
-    gp: lk.LODEGP, start: str | None, stop: str | None, count: int, at: Path | None, record: str | None = None
+    gp: lk.LODEGP,
+    start: str | None,
+    stop: str | None,
+    count: int | None,
+    at: Path | None,
+    record: str | None = None,
+    default_count: int = 200,
 ) -> dict[str, Array]:
     """Return the times of ``--from``, ``--to``, ``--n`` or ``--at`` by record; by default its window."""
     import numpy as np
 
     names = gp.records_ if record is None else gp.fit_.for_record(record).record_names
     if at is not None:
-        if start is not None or stop is not None:
-            raise LodekitError("expected --at FILE, or --from and --to, got both")
+        if start is not None or stop is not None or count is not None:
+            raise LodekitError("expected --at FILE, or --from, --to and --n, got both")
         return dict.fromkeys(names, _read_times_file(gp, at))
-    times, clock = {}, gp.fit_.clock
+    times, clock, count = {}, gp.fit_.clock, count or default_count
     for name in names:
         first, last = gp.fit_.for_record(name).measurements.window
         low = first if start is None else clock.parse_time(start, "--from")
@@ -239,6 +245,31 @@ def _read_times_file(gp: lk.LODEGP, path: Path) -> Array:
     clock = gp.fit_.clock
     start = clock.parse_time(origin, f"{path}, its first time,")
     return np.asarray(start + clock.conversion_from_seconds.convert_difference(times))
+
+
+def note_held_inputs(gp: lk.LODEGP, times: dict[str, Array], model: Path, at: Path | None) -> None:
+    """Print how predictions use known inputs: not from a file of times, and with the last values after their end."""
+    from lodekit.workflow.new_data import find_input_columns
+
+    advice = f"lodekit simulate {model} {at or 'FILE'} --start end predicts with the inputs in a file"
+    if at is not None and (found := find_input_columns(gp, at)):
+        print_message(f"{at}: only times are read, not the inputs ({', '.join(found)}); {advice}")
+        return
+    for name, own in times.items():
+        part = gp.fit_.for_record(name)
+        ends = {each: signal.times[-1] for each, signal in part.measurements.inputs.items() if len(signal.times) > 1}
+        if ends and len(own) and own.max() > max(part.measurements.window[1], *ends.values()):
+            first = part.clock.format_times(min(ends.values()))
+            print_message(f"after {first}, known inputs keep their last values; {advice}")
+            return
+
+
+def choose_record(gp: lk.LODEGP, record: str | None) -> str | None:
+    """Return the record to start from: the last one by default, with a message."""
+    if record is None and len(gp.records_) > 1:
+        record = gp.records_[-1]
+        print_message(f"starting from the last record, {record}; --record chooses another")
+    return record
 
 
 def write_output(text: str, out: Path | None) -> None:

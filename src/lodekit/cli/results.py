@@ -24,6 +24,8 @@ from lodekit.cli.app import (
     SplitOption,
     StepOption,
     check_range,
+    choose_record,
+    note_held_inputs,
     parse_horizon,
     parse_names,
     parse_numbers,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 FromOption = Annotated[str | None, Option("--from", help="First time; the first measurement by default.")]
 ToOption = Annotated[str | None, Option("--to", help="Last time; the last measurement by default.")]
-CountOption = Annotated[int, Option("--n", min=1, max=2_000_000, help="Number of evenly spaced times.")]
+CountOption = Annotated[int | None, Option("--n", min=1, max=2_000_000, help="Number of evenly spaced times.")]
 AtOption = Annotated[Path | None, Option("--at", help="A file with a column of times.")]
 RecordOption = Annotated[str | None, Option("--record", help="The name of one record; all by default.")]
 ObservableOption = Annotated[
@@ -52,7 +54,7 @@ def predict(
     model: ModelArgument,
     start: FromOption = None,
     stop: ToOption = None,
-    count: CountOption = 200,
+    count: CountOption = None,
     at: AtOption = None,
     observable: ObservableOption = None,
     record: RecordOption = None,
@@ -71,11 +73,13 @@ def predict(
 
     gp = read_model(model)
     if ahead is not None:
-        if start is not None or stop is not None or at is not None:
-            raise LodekitError("--ahead predicts at the times of the record; expected no --from, --to, --at")
+        if start is not None or stop is not None or at is not None or count is not None:
+            raise LodekitError("--ahead predicts at the times of the record; expected no --from, --to, --n, --at")
         columns = forecast_table(gp, parse_horizon(ahead), observable or None, record)
     else:
-        columns = prediction_table(gp, prediction_times(gp, start, stop, count, at, record), observable or None)
+        times = prediction_times(gp, start, stop, count, at, record)
+        note_held_inputs(gp, times, model, at)
+        columns = prediction_table(gp, times, observable or None)
     write_output(json.dumps(columns) + "\n" if as_json else to_csv(columns), out)
 
 
@@ -83,7 +87,7 @@ def sample(
     model: ModelArgument,
     start: FromOption = None,
     stop: ToOption = None,
-    count: CountOption = 200,
+    count: CountOption = None,
     at: AtOption = None,
     observable: ObservableOption = None,
     record: RecordOption = None,
@@ -111,7 +115,7 @@ def check(
     model: ModelArgument,
     start: FromOption = None,
     stop: ToOption = None,
-    count: CountOption = 1000,
+    count: CountOption = None,
     record: RecordOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -123,7 +127,7 @@ def check(
     from lodekit.workflow.pipeline import read_model
 
     gp = read_model(model)
-    times = prediction_times(gp, start, stop, count, None, record)
+    times = prediction_times(gp, start, stop, count, None, record, 1000)
     found = join_certificates([gp.certificate(own, record=name) for name, own in times.items()])
     if as_json:
         content = {
@@ -148,19 +152,20 @@ def simulate(
         str, Argument(help="Name of a catalog example, system file (.toml), equations, or a fitted MODEL.")
     ],
     inputs: Annotated[Path | None, Argument(help="For a MODEL: a file with times and inputs.")] = None,
-    start: Annotated[float | None, Option("--from", help="First time.")] = None,
-    stop: Annotated[float | None, Option("--to", help="Last time.")] = None,
-    count: CountOption = 100,
+    start: Annotated[str | None, Option("--from", help="First time.")] = None,
+    stop: Annotated[str | None, Option("--to", help="Last time.")] = None,
+    count: CountOption = None,
     noise: Annotated[float, Option("--noise", help="Standard deviation of noise to add.")] = 0.0,
     values: Annotated[Names, Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,
     lengthscale: Annotated[float | None, Option("--lengthscale", help="Lengthscale of the free functions.")] = None,
     seed: Annotated[int, Option("--seed", min=0, help="Random seed of samples and noise.")] = 0,
     param: ParamOption = None,
     state: Annotated[
-        str, Option("--start", help="For a MODEL: start at rest, begin or end (of the record), or values: y=20,x=1.")
+        str, Option("--start", help="For a MODEL: rest, steady, begin or end (of the record), or values: y=20,x=1.")
     ] = "rest",
     record: Annotated[
-        str | None, Option("--record", help="For a MODEL with several records: the one to start from.")
+        str | None,
+        Option("--record", help="For a MODEL with several records: the one to start from; the last by default."),
     ] = None,
     out: OutOption = None,
 ) -> None:
@@ -173,6 +178,7 @@ def simulate(
     """
     import numpy as np
 
+    from lodekit.data.time_reference import TimeReference
     from lodekit.workflow.pipeline import merge_columns, to_csv
 
     if inputs is not None:
@@ -187,9 +193,9 @@ def simulate(
         )
     if not math.isfinite(noise) or noise < 0:
         raise LodekitError(f"expected --noise of zero or more, got {noise}")
-    low = 0.0 if start is None else start
-    high = low + 10.0 if stop is None else stop
-    times = np.linspace(*check_range(low, high, f"{low} and {high}"), count)
+    low = 0.0 if start is None else TimeReference().parse_time(start, "--from")
+    high = low + 10.0 if stop is None else TimeReference().parse_time(stop, "--to")
+    times = np.linspace(*check_range(low, high, f"{low} and {high}"), count or 100)
     generator, numbers = np.random.default_rng(seed), parse_numbers(values or [], "--set")
     example = lk.catalog.find_example(source)
     if example is None:
@@ -221,29 +227,37 @@ def _sample_prior(
 
 
 def _simulate_response(
-    model: str, path: Path, state: str, record: str | None, first: float | None, last: float | None, count: int
+    model: str, path: Path, state: str, record: str | None, first: str | None, last: str | None, count: int | None
 ) -> dict[str, Any]:
     """Return the response of a model to the inputs of a file as columns, at its times or between two times."""
     import numpy as np
 
+    from lodekit.results.simulation import START_STATES
     from lodekit.workflow.new_data import read_inputs
     from lodekit.workflow.pipeline import mean_std_table, read_model
 
     gp = read_model(model)
-    if state in ("begin", "end") and record is None and len(gp.records_) > 1:
-        raise LodekitError(f"expected --record, one of {', '.join(gp.records_)}: each of them has its own state")
-    if "=" not in state and state not in ("rest", "begin", "end"):
-        raise LodekitError(f"expected --start rest, begin or end, or values such as --start y=20, got {state!r}")
+    if "=" not in state and state not in START_STATES:
+        known = ", ".join(START_STATES)
+        raise LodekitError(f"expected --start as one of {known}, or values such as --start y=20, got {state!r}")
+    if first is None and last is None and count is not None:
+        raise LodekitError("the response is computed at the times of the file; --n needs --from or --to")
+    record = choose_record(gp, record) if state in ("begin", "end") else record
     start: str | dict[str, float] = parse_numbers([state], "--start") if "=" in state else state
-    signals = read_inputs(gp, path)
+    signals, clock = read_inputs(gp, path), gp.fit_.clock
     if first is None and last is None:
         times = np.unique(np.concatenate([times for times, _ in signals.values()]))
     else:
-        low = min(t[0] for t, _ in signals.values()) if first is None else first
-        high = max(t[-1] for t, _ in signals.values()) if last is None else last
-        times = np.linspace(*check_range(low, high, f"{low} and {high}"), count)
+        low = min(t[0] for t, _ in signals.values()) if first is None else clock.parse_time(first, "--from")
+        high = max(t[-1] for t, _ in signals.values()) if last is None else clock.parse_time(last, "--to")
+        times = np.linspace(*check_range(low, high, f"{low} and {high}"), count or 100)
     names = gp.fit_.setup.channels
     mean, std = gp.simulate(times, signals, start, names, return_std=True, record=record, as_frame=False)
+    if isinstance(start, dict):
+        others = [(name, mean[0, k]) for k, name in enumerate(names) if name not in (*start, *signals)]
+        if others:
+            values = ", ".join(f"{name} = {value:.4g}" for name, value in others)
+            print_message(f"not given, so as at rest at the first time: {values}; --start can set them, too")
     return mean_std_table(gp, times, names, mean, std, known_channels=signals)
 
 

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from lodekit.cli.app import JsonOption, MapOption, ModelArgument, print_message
+from lodekit.cli.app import JsonOption, MapOption, ModelArgument, choose_record, print_message
 from lodekit.errors import LodekitError
 from lodekit.support.text import format_count
 
@@ -27,7 +27,9 @@ def watch(
     data: Annotated[str, Argument(help="A text file that grows, or - for standard input.")],
     once: Annotated[bool, Option("--once", help="Stop at the end of the file instead of waiting for more.")] = False,
     fresh: Annotated[bool, Option("--fresh", help="Start a new record instead of continuing that of the fit.")] = False,
-    record: Annotated[str | None, Option("--record", help="The record of the fit to continue.")] = None,
+    record: Annotated[
+        str | None, Option("--record", help="The record of the fit to continue; the last by default.")
+    ] = None,
     ahead: Annotated[
         str | None, Option("--ahead", help="Also predict this far ahead: '5 s', or 5 in the unit of time.")
     ] = None,
@@ -55,9 +57,8 @@ def watch(
     gp = read_model(model)
     if resume is not None and (fresh or record is not None):
         raise LodekitError("--resume continues from the saved state; expected no --fresh and no --record")
-    if len(gp.records_) > 1 and record is None and resume is None and not fresh:
-        names = ", ".join(gp.records_)
-        raise LodekitError(f"expected --record, one of {names}, to continue; or --fresh for a new record")
+    if resume is None and not fresh:
+        record = choose_record(gp, record)
     stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
     horizon = None if ahead is None else parse_time_horizon(ahead, gp.fit_.clock.unit)
     columns = parse_mapping(mapping or []) or None

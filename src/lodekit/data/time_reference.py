@@ -16,6 +16,7 @@ from lodekit.data.tables.strings import RowLocations, StringColumn
 from lodekit.errors import DataError
 from lodekit.support.arguments import Array
 from lodekit.support.labels import parse_origin
+from lodekit.support.text import join_list
 from lodekit.support.units import UnitConversion, find_unit_conversion
 
 
@@ -88,6 +89,22 @@ class TimeReference:
             return dates if zone is None else [date.astimezone(zone) for date in dates]
         except OverflowError:
             raise DataError("expected times whose dates lie between the years 1 and 9999, got others") from None
+
+    def format_times(self, *times: float) -> str:
+        """Return times as messages show them, after "at" or "between": dates, or numbers with the unit.
+
+        Examples
+        --------
+        >>> TimeReference(datetime(2026, 3, 1, 12), "h").format_times(0.5)
+        '2026-03-01 12:30'
+        >>> TimeReference(unit="h").format_times(0.5, 2)
+        't = 0.5 and 2 h'
+        """
+        if not self.has_dates:
+            return f"t = {join_list([f'{time:.6g}' for time in times])} {self.unit}".rstrip()
+        dates = [date.replace(tzinfo=None, microsecond=0) for date in self.to_dates(times)]
+        precision = "seconds" if any(date.second for date in dates) else "minutes"
+        return join_list([date.isoformat(" ", precision) for date in dates])
 
     @property
     def has_dates(self) -> bool:

@@ -16,6 +16,7 @@ from lodekit.data.noise import MIN_NOISE_RATIO_OF_ZEROS, NoiseModel
 from lodekit.data.observations import TimeSeries
 from lodekit.data.preview import describe_steps
 from lodekit.data.records import Measurements, ObservableStatistics
+from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
 from lodekit.diagnostics.residual_tests import SIGNIFICANCE_LEVEL, ResidualCheck
 from lodekit.errors import AlgebraError
@@ -69,7 +70,7 @@ def uninformative_data_warnings(summaries: Sequence[ObservableStatistics], noise
     ]
 
 
-def input_gap_warnings(measurements: Measurements, time_unit: str = "") -> list[str]:
+def input_gap_warnings(measurements: Measurements, clock: TimeReference) -> list[str]:
     """Return a warning for each known input with a gap: at the beginning, a long one, or one in which it changed."""
     found = []
     for part in measurements.records.values():
@@ -78,13 +79,13 @@ def input_gap_warnings(measurements: Measurements, time_unit: str = "") -> list[
             start, long_gap = float(signal.times[0]), ""
             if signal.missing and start > part.window[0]:
                 found.append(
-                    f"input {name} has no value before t = {_format_time(start, time_unit)}, and measurements begin "
+                    f"input {name} has no value before {clock.format_times(start)}, and measurements begin "
                     f"earlier: it is assumed to be {signal.values[0]:.6g} before; {_GAP_ADVICE}"
                 )
             # Long gaps are known if all samples with a value are kept.
             if signal.missing and counts[name] == len(signal.times):
-                long_gap = _long_gap_warning(name, signal, part.window, time_unit)
-            found.append(long_gap or _gap_change_warning(name, signal, part, time_unit))
+                long_gap = _long_gap_warning(name, signal, part.window, clock)
+            found.append(long_gap or _gap_change_warning(name, signal, part, clock))
     return [text for text in found if text]
 
 
@@ -106,7 +107,7 @@ def constant_input_warnings(measurements: Measurements) -> list[str]:
     return found
 
 
-def _long_gap_warning(name: str, signal: InputSignal, window: tuple[float, float], unit: str) -> str:
+def _long_gap_warning(name: str, signal: InputSignal, window: tuple[float, float], clock: TimeReference) -> str:
     """Return a warning of a long gap of an input in one record; empty if there is none."""
     first, last = window
     inside = signal.times[(signal.times >= first) & (signal.times <= last)]
@@ -118,13 +119,13 @@ def _long_gap_warning(name: str, signal: InputSignal, window: tuple[float, float
     # Report gaps of a tenth of the record and five typical steps.
     if not steps[place] > max(0.1 * (last - first), 5.0 * float(np.median(steps))):
         return ""
-    ends = f"t = {inside[place]:.6g} and {_format_time(inside[place + 1], unit)}"
+    ends = clock.format_times(*inside[place : place + 2])
     what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
     share = f"{steps[place] / (last - first):.0%} of the record"
     return f"input {name} has no value between {ends}, {share}: it is {what}; {_SPLIT_ADVICE}"
 
 
-def _gap_change_warning(name: str, signal: InputSignal, part: Measurements, unit: str) -> str:
+def _gap_change_warning(name: str, signal: InputSignal, part: Measurements, clock: TimeReference) -> str:
     """Return a warning if an input has another value after a gap of its log than before; empty otherwise."""
     stored = part.stored_rows.input_statistics if part.stored_rows else {}
     moved = stored[name].gap if name in stored else None
@@ -137,18 +138,13 @@ def _gap_change_warning(name: str, signal: InputSignal, part: Measurements, unit
     if moved is None:
         return ""
     more = f", and in {moved.n_gaps - 1} more" if moved.n_gaps > 1 else ""
-    lasting, until = _format_time(moved.stop - moved.start, unit), _format_time(moved.stop, unit)
+    lasting = format_quantity(moved.stop - moved.start, clock.unit, 6)
     return (
         f"input {name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} in a gap of {lasting} "
-        f"(t = {moved.start:.6g} to {until}){more}, and when is not known: split the record at gaps, "
-        f"split_gaps=True or --split-gaps; where you know when, add two rows with {name} alone, just before the change "
-        "and at it"
+        f"(between {clock.format_times(moved.start, moved.stop)}){more}, and when is not known: split the "
+        f"record at gaps, split_gaps=True or --split-gaps; where you know when, add two rows with {name} alone, just "
+        "before the change and at it"
     )
-
-
-def _format_time(value: float, unit: str) -> str:
-    """Return a time as the warnings write it, with its unit where that is known."""
-    return f"{value:.6g} {unit}".rstrip()
 
 
 def stepped_channel_warnings(
@@ -358,15 +354,15 @@ def collect_warnings(
     estimates: Mapping[str, Estimate],
     diagnosis: Diagnosis,
     unexplained_std: Mapping[str, float],
-    time_unit: str = "",
+    clock: TimeReference,
 ) -> list[str]:
     """Return the warnings of a fit; first those about names, inputs and outliers, which may cause the others."""
     system, layout, prior, measurements = setup.reduced_system, setup.layout, setup.prior, setup.measurements
     hyper, measured, checks = layout.unpack(optimum.x), measurements.names, diagnosis.checks
-    found = [*setup.unmeasured_name_warnings, *input_gap_warnings(measurements, time_unit)]
+    found = [*setup.unmeasured_name_warnings, *input_gap_warnings(measurements, clock)]
     if diagnosis.failed or diagnosis.needs_more_data:
         found += constant_input_warnings(measurements)
-    found += outlier_warnings({check.title: check.outliers for check in checks}, time_unit)
+    found += outlier_warnings({check.title: check.outliers for check in checks}, clock)
     unneeded = _unneeded_parameters(layout, estimates)
     n_unknown = len(layout.free_parameters) + sum(group.size for group in prior.groups)
     counts = {"n_measurements": measurements.size, "n_unknown": n_unknown}
@@ -381,13 +377,13 @@ def collect_warnings(
         found.append(f"other values fit about as well, {likely}: {values}; give bounds where they cannot be")
     factors = [diagnosis.widening.get(name, 1.0) for name, each in estimates.items() if each.has_interval]
     largest, is_shared = max(factors, default=math.nan), layout.n_noise_levels == 1
-    found += residual_warnings(checks, prior.noise, time_unit=time_unit, widening=largest)
+    found += residual_warnings(checks, prior.noise, clock, widening=largest)
     # Constant observables have a warning of their own.
     constant = {check.name for check in checks if np.isnan(check.explained)}
     is_informative = [is_shared or name not in constant for name in measured][: layout.n_noise_levels]
     if optimum.at_bound[layout.slices.noise][is_informative].any():
         found.append("a noise level is at the limit of its range: the data look free of noise, or are all noise")
-    found += [*near_degenerate_warnings(system, hyper.theta), *instability_warnings(setup, hyper.theta, time_unit)]
+    found += [*near_degenerate_warnings(system, hyper.theta), *instability_warnings(setup, hyper.theta, clock.unit)]
     found += [text for posterior in posteriors for text in posterior.warnings()]
     found += uninformative_data_warnings(measurements.observable_statistics, prior.noise)
     series = [item for part in measurements.records.values() if prior.kernels for item in part.series]
@@ -425,18 +421,18 @@ def instability_warnings(setup: FitSetup, theta: NDArray[np.float64], time_unit:
     ]
 
 
-def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float]]], time_unit: str = "") -> list[str]:
+def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float]]], clock: TimeReference) -> list[str]:
     """Return one sentence per observable with outliers: which values, how far off, and what to do."""
     found = []
     for title, outliers in outliers_by_title.items():
         if outliers:
-            times = ", ".join(f"{time:.6g}" for time in sorted(time for time, _ in outliers[:3]))
-            more = f" and {len(outliers) - 3} more times" if len(outliers) > 3 else ""
+            times = clock.format_times(*sorted(time for time, _ in outliers[:3]))
+            more = f" (and at {len(outliers) - 3} more times)" if len(outliers) > 3 else ""
             them, slips = ("them", "they are errors") if len(outliers) > 1 else ("it", "it is an error")
             ends = (float(f"{each:.2g}") for each in (outliers[-1][1], outliers[0][1]))
             how_far = " to ".join(dict.fromkeys(f"{each:g}" for each in ends))
             found.append(
-                f"{title} at t = {f'{times} {time_unit}'.rstrip()}{more} is {how_far} standard deviations away from "
+                f"{title} at {times}{more} is {how_far} standard deviations away from "
                 f"the curve, which is implausible for normal noise: leave {them} out (NaN) if {slips}, or give {them} "
                 "a larger noise_std"
             )
@@ -570,12 +566,12 @@ def _describe_effect(check: ResidualCheck, widening: float) -> str:
 
 
 def residual_warnings(
-    checks: Sequence[ResidualCheck], noise: NoiseModel, *, time_unit: str = "", widening: float = math.nan
+    checks: Sequence[ResidualCheck], noise: NoiseModel, clock: TimeReference, *, widening: float = math.nan
 ) -> list[str]:
     """Return what the residuals suggest against a fit, with what to try; empty if they look like noise."""
-    found = outlier_warnings({check.title: check.outliers for check in checks}, time_unit)
+    found = outlier_warnings({check.title: check.outliers for check in checks}, clock)
     found += [
-        describe_check(check, time_unit, widening)
+        describe_check(check, clock.unit, widening)
         + "; look at the residuals for what is missing"
         * (check.is_autocorrelated and not check.copied and not check.suggests_coloured_noise)
         for check in checks

@@ -177,12 +177,8 @@ def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
         reason = "Only sums over the measurements were kept" if is_summed else "The measurements have no noise"
         page.add_paragraph(f"{reason}, so there are no residuals.")
         return
-    doubts = residual_warnings(
-        checks,
-        fit.prior.noise,
-        time_unit=fit.clock.unit,
-        widening=max(fit.diagnosis.widening.values(), default=math.nan),
-    )
+    widening = max(fit.diagnosis.widening.values(), default=math.nan)
+    doubts = residual_warnings(checks, fit.prior.noise, fit.clock, widening=widening)
     if doubts:
         page.add_list([as_sentence(text) for text in doubts], "warning")
     elif max(check.count for check in checks) < MIN_RESIDUALS:

@@ -362,7 +362,7 @@ class Fit:
             return self.parent.warnings
         state = self.setup, self.optimum, self.posteriors.values(), self.estimates, self.full_diagnosis
         # Without free functions, correlated residuals say it all.
-        return collect_warnings(*state, self.unexplained_std if self.prior.n_processes else {}, self.clock.unit)
+        return collect_warnings(*state, self.unexplained_std if self.prior.n_processes else {}, self.clock)
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return compiled observables in the user's units."""

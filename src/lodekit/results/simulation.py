@@ -24,6 +24,7 @@ from lodekit.prior.prior import Hyperparameters
 from lodekit.results.fit import Fit
 from lodekit.results.forecast import widen_free_run
 from lodekit.results.prediction import format_prediction, parse_observables
+from lodekit.results.state_space import state_space
 from lodekit.support.arguments import (
     Array,
     Mask,
@@ -37,8 +38,10 @@ from lodekit.support.arguments import (
 )
 from lodekit.system.system import System
 
-__all__ = ["parse_initial_values", "parse_input", "simulate", "simulate_response"]
+__all__ = ["START_STATES", "parse_initial_values", "parse_input", "simulate", "simulate_response"]
 
+#: Names of initial states of `simulate_response`.
+START_STATES = ("rest", "steady", "begin", "end")
 #: Singular values of rows of length one below this are rounding.
 _RANK_TOLERANCE = 1e-9
 
@@ -321,13 +324,14 @@ def simulate_response(
         Times, in any order; dates if the fit had dates.
     inputs : dict of str to (times, values), values at the times `t`, number, or InputSignal
         New inputs by channel, with the interpolation of the fitted ones.
-    start : {"rest", "begin", "end"} or dict of str to float
+    start : {"rest", "steady", "begin", "end"} or dict of str to float
         Initial state. ``"rest"``: all modes and free functions are zero before the first of all times, and inputs begin
-        there. A dict of observables to values, such as ``{"y": 20.0}``: these values at the first of all times. If they
-        do not determine the state, other channels are at rest first, then derivatives, which are zero unless an input
-        changes them at that time. ``"begin"``: the state at the beginning of the record, with the new inputs instead of
-        the old ones. ``"end"``: the state at the end of the record; the old inputs apply until its last measurement, or
-        until the new ones begin, if that is later.
+        there. ``"steady"``: the steady state of the first values of the inputs. A dict of observables to values, such
+        as ``{"y": 20.0}``: these values at the first of all times. If they do not determine the state, other channels
+        are at rest first, then derivatives, which are zero unless an input changes them at that time. ``"begin"``: the
+        state at the beginning of the record, with the new inputs instead of the old ones. ``"end"``: the
+        state at the end of the record; the old inputs apply until its last measurement, or until the new ones begin, if
+        that is later.
     observable : str or sequence of str, optional
         As in `predict`.
     return_std : bool
@@ -377,7 +381,10 @@ def simulate_response(
                 raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; {advice}")
             # A constant has one sample, at any time.
             starts = [float(signal.times[0]) for signal in signals.values() if len(signal.times) > 1]
-            units = replace(fit.prior.units, start=min([float(times.min()), *starts]))
+            begin = min([float(times.min()), *starts])
+            settling = _settling_time(fit) if start == "steady" else 0.0
+            # Before their first samples, inputs have the first values.
+            units = replace(fit.prior.units, start=begin - settling)
             reader = replace(fit.setup.observable_compiler, inputs=signals)
             values = parse_initial_values(start) if isinstance(start, Mapping) else {}
             motion = DeterministicResponse.from_texts(reader, texts, times, values, units)
@@ -390,7 +397,7 @@ def simulate_response(
                 # They go on as they were, from rest at the start.
                 scaled = units.scale_times(times)
                 variance += disturbance_response_variance(motion.observables, fit.hyperparameters, scaled)
-            variance = _add_model_error(fit, texts, times - units.start, variance) if uncertain else variance
+            variance = _add_model_error(fit, texts, times - begin, variance) if uncertain else variance
         elif len(times):
             old = fit.measurements.inputs.items()
             spliced = {name: _splice_input(fit, name, signal, signals.get(name), start) for name, signal in old}
@@ -407,12 +414,27 @@ def simulate_response(
 
 
 def _is_new_start(start: object) -> bool:
-    """Return whether the system starts from rest or from given values, not from the record; or raise."""
+    """Return whether the system starts from rest, a steady state or given values, not from the record; or raise."""
     if isinstance(start, Mapping):
         return True
-    if not isinstance(start, str) or start not in ("rest", "begin", "end"):
-        raise LodekitError(f"expected start='rest', 'begin', 'end' or a dict of values, got {start!r}")
-    return start == "rest"
+    if not isinstance(start, str) or start not in START_STATES:
+        known = ", ".join(map(repr, START_STATES))
+        raise LodekitError(f"expected start as one of {known}, or as a dict of values, got {start!r}")
+    return start in ("rest", "steady")
+
+
+def _settling_time(fit: Fit) -> float:
+    """Return a time after which constant inputs have led to a steady state; raise if they do not."""
+    rates = [-pole.value.real for pole in state_space(fit).poles]
+    slowest = min(rates, default=np.inf)
+    # A rate that is rounding belongs to an integrator.
+    if slowest <= _RANK_TOLERANCE * max(map(abs, rates), default=0.0):
+        raise LodekitError(
+            "start='steady' needs a system that settles, but this one integrates or grows (see state_space().poles); "
+            "give values, such as start={'y': 20.0}"
+        )
+    # The rest of what was there before is below 1e-17.
+    return float(40.0 / slowest)
 
 
 def _add_model_error(fit: Fit, texts: Sequence[str], elapsed: Array, variance: Array) -> Array:

@@ -423,7 +423,7 @@ def _validate_record(
     doubts = tuple(text for check, text in judged if check.is_suspicious)
     words, names = describe_initial_state(fit, start, count), (*record.inputs, *known)
     inputs = {f"{key} of record {name}" if name else key: signal for key, signal in record.inputs.items()}
-    gaps = tuple(input_gap_warnings(record, unit))
+    gaps = tuple(input_gap_warnings(record, fit.clock))
     return Validation(rated, words, names, fit.labels.units, inputs, doubts, fit.labels.origin, gaps)
 
 

@@ -9,7 +9,8 @@ from typing import IO, Any
 
 from lodekit.data.follow import TableRow, follow_file, follow_pipe, follow_rows
 from lodekit.data.sources import LoadedData, ReadOptions, load_data
-from lodekit.data.tables.columns import reuse_columns
+from lodekit.data.tables import read_time_list
+from lodekit.data.tables.columns import resolve_columns, reuse_columns
 from lodekit.data.tables.reader import TableSchema, open_table
 from lodekit.errors import DataError, LodekitError
 from lodekit.model import LODEGP
@@ -46,6 +47,15 @@ def read_record(
     options |= {"inputs": tuple(gp.fit_.measurements.inputs), **table_checks(gp.system), **read_options_of_fit(gp)}
     names = [str(each) for each in paths]
     return load_data(names[0] if len(names) == 1 else names, channels=gp.system.plain_channels, **options)
+
+
+def find_input_columns(gp: LODEGP, path: str | Path) -> list[str]:
+    """Return the known inputs of a model that have a column in a file."""
+    known = list(gp.fit_.measurements.inputs)
+    if not known or read_time_list(Path(path)) is not None:
+        return []
+    columns = {name: column for name, column in columns_of_fit(gp, path).items() if name in (*known, "t")}
+    return list(resolve_columns(open_table(path).names, known, columns).values)
 
 
 def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:

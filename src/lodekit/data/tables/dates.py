@@ -256,7 +256,8 @@ def read_time_list(path: Path) -> tuple[Array, datetime | None] | None:
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
     if lines and _parse_number(lines[0][1]) is None and not is_date(lines[0][1]):
-        lines = lines[1:]
+        # Several names belong to a table, in which 40,3 is no decimal number.
+        lines = [] if re.search("[,;\t]", lines[0][1]) else lines[1:]
     if not lines:
         return None
     rows = [line for _, line in lines]
