@@ -191,6 +191,33 @@ def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LOD
     assert "predicts the next row well, but the band of its free run is too narrow" in repr(surer).splitlines()[0]
 
 
+def test_measurements_of_the_fit_do_not_confirm_it(gp: lk.LODEGP) -> None:
+    (own,) = gp.fit_.measurements.records.values()
+    times, (u, y) = own.series[0].times, (own.inputs["u"], own.series[0].values)
+    found = gp.validate(times, {"y": y, "u": u.at(times)}, ahead=())
+    assert "but the model was fitted to these measurements; validate it on others" in found.sentences[0]
+    assert found.to_dict()["channels"]["y"]["fitted"] is True
+    assert gp.validate(*record(2, 3.0), ahead=()).to_dict()["channels"]["y"]["fitted"] is False
+
+
+def test_a_band_that_holds_everything_is_called_wide() -> None:
+    times = np.arange(300.0)
+    wave, noise = np.sin(times / 9), 0.1 * np.random.default_rng(0).standard_normal(300)
+    for std, is_wide in ((0.1, False), (0.4, True)):
+        found = ChannelValidation("y", times, wave + noise, wave, np.full(300, std))
+        assert ("wider than needed here" in Validation((found,), "", ()).sentences[0]) == is_wide
+
+
+def test_many_records_of_a_true_model_are_not_called_correlated() -> None:
+    """The level of the tests is shared: of 20 records with white errors, about one had an autocorrelation before."""
+    times, n_found = np.arange(100.0), 0
+    for seed in range(200):
+        values = np.random.default_rng(seed).standard_normal(100)
+        errors = ValidationErrors("y", times, values, np.ones(100), np.zeros((0, 100)))
+        n_found += any("correlated" in text for text in find_validation_failures([errors], {}, n_records=20)["y"])
+    assert n_found <= 2
+
+
 def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) -> None:
     """A fit that takes what it misses for noise holds every record in its band."""
     times, data = record(2, 3.0)

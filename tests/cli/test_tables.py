@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -96,3 +98,23 @@ def test_a_result_does_not_replace_a_table_with_other_columns(tmp_path: Path) ->
     for value in ("20", "21"):
         write_output(f"t,T,std(T)\n0,{value},0.1\n", tmp_path / "new.csv")
     assert "21" in (tmp_path / "new.csv").read_text()
+
+
+def test_local_dates_have_the_time_zone_of_the_fit(tmp_path: Path) -> None:
+    """The clocks go back in this night; other files for the model are in the same zone."""
+    zone, start = ZoneInfo("Europe/Berlin"), datetime(2024, 10, 26, 22, tzinfo=UTC)
+    dates = [(start + timedelta(minutes=10 * k)).astimezone(zone) for k in range(40)]
+    rows = [f"{date:%Y-%m-%d %H:%M},{5 * np.exp(-k / 10):.5f}" for k, date in enumerate(dates)]
+    (tmp_path / "log.csv").write_text("\n".join(["date,T", *rows]))
+    equation = ("fit", "T' = -k*T", "log.csv", "--positive", "k", "--no-figures", "-q")
+    done = run(*equation, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--timezone Europe/Berlin" in done.stderr
+    assert run(*equation, "--timezone", "Europe/Berlin", cwd=tmp_path).returncode == 0
+    shown = run("predict", "log-fit", "--n", "2", cwd=tmp_path).stdout.splitlines()
+    assert [line.split(",")[:2] for line in shown[1:]] == [
+        ["0.0", "2024-10-27T00:00:00+02:00"],
+        ["23400.0", "2024-10-27T05:30:00+01:00"],
+    ]
+    validated = run("validate", "log-fit", "log.csv", cwd=tmp_path)
+    assert validated.returncode == 0, validated.stderr

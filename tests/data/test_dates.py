@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from lodekit.data.sources import load_data
 from lodekit.data.tables import read_time_list
-from lodekit.errors import DataError
+from lodekit.errors import DataError, LodekitError
 from tests.data.table_files import Reader, same
 
 UTC1 = timezone(timedelta(hours=1))
@@ -84,20 +85,27 @@ def test_a_wrong_date_of_a_list_is_named_by_its_line_in_the_file(tmp_path: Path)
 )
 @pytest.mark.parametrize("minutes", [1, 10, 60])
 @pytest.mark.parametrize("options", [{}, {"units": {"t": "h"}}, {"records": "label"}])
-def test_a_change_of_the_clock_in_local_times_is_noted(
+def test_a_change_of_the_clock_in_local_times_is_noted_or_refused(
     tmp_path: Path, start: str, change: str, minutes: int, options: dict[str, Any]
 ) -> None:
     zone = ZoneInfo("Europe/Berlin")
     first = datetime.fromisoformat(start).replace(tzinfo=zone).timestamp()
     dates = [datetime.fromtimestamp(first + 60 * minutes * k, zone) for k in range(40 * 60 // minutes)]
-    notes = []
+    path, times = str(tmp_path / "log.csv"), []
     for form in ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M%z"):
         rows = [f"{date.strftime(form)},{date.hour},a" for date in dates]
         (tmp_path / "log.csv").write_text("\n".join(["t,x,label", *rows]) + "\n")
-        found = load_data(str(tmp_path / "log.csv"), channels=["x"], **options).notes
-        notes.append([note for note in found if "daylight-saving" in note])
-    assert [len(found) for found in notes] == [1, 0]
-    assert f"jump by an hour at {change}" in notes[0][0]
+        found = load_data(path, channels=["x"], timezone="Europe/Berlin", **options)
+        assert not any("daylight-saving" in note for note in found.notes)
+        times.append(found.measurements.series[0].times)
+        if form.endswith("%M"):
+            # An hour that is repeated would be mixed; one that is skipped is noted.
+            with pytest.raises(DataError, match="timezone") if "10-27" in change else nullcontext() as refused:
+                (note,) = (each for each in load_data(path, channels=["x"], **options).notes if "daylight" in each)
+            assert f"jump by an hour at {change}" in (str(refused.value) if refused else note)
+    assert times[0].tolist() == times[1].tolist()
+    with pytest.raises(LodekitError, match="expected the name of a time zone, such as 'Europe/Berlin', got 'Berlin'"):
+        load_data(path, channels=["x"], timezone="Berlin")
 
 
 def test_other_jumps_of_local_times_are_not_taken_for_a_change_of_the_clock(tmp_path: Path) -> None:

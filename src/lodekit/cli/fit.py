@@ -91,6 +91,9 @@ def fit(
     last: LastOption = None,
     records: RecordsOption = None,
     split_gaps: SplitOption = False,
+    timezone: Annotated[
+        str | None, Option("--timezone", help="Time zone of dates without one, such as Europe/Berlin.")
+    ] = None,
     values: Annotated[Names, Option("--set", help="A known parameter: --set tau=10.")] = None,
     start: Annotated[Names, Option("--start", help="Start value of a parameter: --start tau=10.")] = None,
     noise: NoiseOption = None,
@@ -146,6 +149,7 @@ def fit(
             window=(first, last),
             records=records,
             split_gaps=split_gaps,
+            timezone=timezone,
             command=shlex.join(["lodekit", *sys.argv[1:]]),
             noise=noise,
             latent=latent,

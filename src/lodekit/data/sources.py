@@ -55,7 +55,7 @@ from lodekit.data.tables.strings import prefix_errors
 from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, EquationError
 from lodekit.support.arguments import as_float_array
-from lodekit.support.labels import Labels, format_origin
+from lodekit.support.labels import Labels, find_time_zone, format_origin
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class ReadOptions:
     records: The column that says which record a line belongs to: a name, or a number counted from one.
     split_gaps: Whether a record with gaps of rows, or of known inputs, becomes several.
     inputs: The known inputs, for their gaps.
+    timezone: The time zone of dates without one, such as Europe/Berlin.
     since: The date that is time zero; by default that of the first record of the first table.
     units: The units of channels and of the time ``t`` in the model: columns with another unit in their names are
         converted, or refused.
@@ -94,6 +95,7 @@ class ReadOptions:
     records: str | None = None
     split_gaps: bool = False
     inputs: Collection[str] = ()
+    timezone: str | None = None
     since: datetime | None = None
     units: Mapping[str, str] = field(default_factory=dict)
     window: tuple[Any, Any] = (None, None)
@@ -135,7 +137,7 @@ def infer_schemas(tables: Mapping[str, TableSource], options: ReadOptions) -> tu
     for name in options.noise.names:
         if name not in observed and name not in options.channels:
             raise DataError(f"noise_std names {name}, which is not observed; expected some of {', '.join(observed)}")
-    plans = _infer_dates(tables, plans, options.since)
+    plans = _infer_dates(tables, plans, options)
     plans, units = _infer_units(plans, options.units)
     if options.check_units is not None and units:
         options.check_units(units)
@@ -200,15 +202,17 @@ def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions
 
 
 def _infer_dates(
-    tables: Mapping[str, TableSource], plans: Sequence[TableSchema], since: datetime | None
+    tables: Mapping[str, TableSource], plans: Sequence[TableSchema], options: ReadOptions
 ) -> list[TableSchema]:
     """Return the plans with the forms of their dates, and one origin for all of them."""
-    dated, firsts = [], []
+    dated, firsts, since = [], [], options.since
+    zone = find_time_zone(options.timezone) if options.timezone else since.tzinfo if since else None
     for table, plan in zip(tables.values(), plans, strict=True):
         with prefix_errors(plan.table_name):
             own, first = detect_dates(table, plan)
         dated.append(own)
-        firsts.append(first)
+        # Dates without a time zone are in the one that is given, or in that of the fit.
+        firsts.append(first.replace(tzinfo=zone) if first is not None and first.tzinfo is None else first)
     origin = firsts[0] if since is None or firsts[0] is None else since
     for plan, first in zip(plans, firsts, strict=True):
         if _describe_time_type(first) != _describe_time_type(origin):

@@ -192,10 +192,11 @@ def diagnose_fit(
 
     Shapes: information (n, n).
     """
+    n_series = sum(len(record.measurements.names) for record in records.values())
     checks = tuple(
         replace(check, record=name if len(records) > 1 else "")
         for name, record in records.items()
-        for check in record.residual_checks()
+        for check in record.residual_checks(n_series)
     )
     if known_results is not None:
         return Diagnosis(identifiability=known_results, checks=checks)

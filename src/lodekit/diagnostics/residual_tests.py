@@ -492,16 +492,19 @@ class FittedRecord:
             cache[key] = self.posterior.mean(self.prior.observables, times) * self.prior.units.scales
         return cache[key]
 
-    def residual_checks(self) -> list[ResidualCheck]:
-        """Return the residual checks: of the last rows on disk; of sums, only the explained variance."""
+    def residual_checks(self, n_series: int) -> list[ResidualCheck]:
+        """Return the residual checks: of the last rows on disk; of sums, only the explained variance.
+
+        All `n_series` series of a fit, of all its records, share the level of the tests.
+        """
         measurements = self.measurements
         if measurements.sufficient_statistics is not None:
-            checks = [] if self.tested_rows is self else self.tested_rows.residual_checks()
+            checks = [] if self.tested_rows is self else self.tested_rows.residual_checks(n_series)
             last, statistics = {check.name: check for check in checks}, measurements.observable_statistics
             return [self._check_statistics(each, last.get(each.observable)) for each in statistics]
-        return [self._check_residuals(item) for item in measurements.series]
+        return [self._check_residuals(item, SIGNIFICANCE_LEVEL / max(n_series, 1)) for item in measurements.series]
 
-    def _check_residuals(self, series: TimeSeries) -> ResidualCheck:
+    def _check_residuals(self, series: TimeSeries, significance: float) -> ResidualCheck:
         """Return the residual check of one observable in memory."""
         residuals, is_learned = self.residuals(series), bool(series.has_unknown_noise.any())
         is_varying = residuals.variance > (1e-9 * float(np.max(np.abs(series.values)))) ** 2
@@ -515,7 +518,7 @@ class FittedRecord:
             residuals.values,
             innovations=residuals.are_innovations,
             inputs=self.measurements.inputs,
-            significance=SIGNIFICANCE_LEVEL / max(len(self.measurements.series), 1),
+            significance=significance,
         )
         noise_p_value, noise_ratio = constant_noise_test(residuals.curve, residuals.values)
         return ResidualCheck(

@@ -106,10 +106,11 @@ def find_validation_failures(
     delayed_inputs: Collection[str] = (),
     time_unit: str = "",
     white_disturbances: Sequence[str] = (),
+    n_records: int = 1,
 ) -> dict[str, tuple[str, ...]]:
     """Return what speaks against a model, in words, by observable; of true models, one in twenty has anything."""
-    # Both kinds of tests, of correlation and of links with inputs, share the level.
-    level = SIGNIFICANCE_LEVEL / (2 * max(len(errors), 1))
+    # Both kinds of tests, of correlation and of links with inputs, share the level, in all records.
+    level = SIGNIFICANCE_LEVEL / (2 * max(len(errors), 1) * n_records)
     found = {}
     for own, left in zip(errors, _remove_parameter_uncertainty(errors), strict=True):
         kind = own.are_innovations

@@ -332,6 +332,8 @@ def describe_channel_validation(item: ChannelValidation) -> str:
     is_low = share < _MIN_COVERAGE
     shown = format_below(share, _MIN_COVERAGE)[0] if is_low else format_percent(share)
     band = f"{shown} of the measurements are inside the 95 % band"
+    # By chance, a band of 95 % holds 99 % of 200 independent values in one of 400 records.
+    band += ", which is wider than needed here" * (share >= 0.99 and len(item.times) >= 200)
     text = f"the free run of {item.title} has a fit of {fit:.0f} %, and {band}"
     removed, name = format_percent(item.explained_variance), item.title
     verdicts = {
@@ -342,6 +344,7 @@ def describe_channel_validation(item: ChannelValidation) -> str:
         # Where disturbances drive, what is judged is a row ahead: a free run may err on one side for long.
         f"{text}: the model predicts the next row well, but the band of its free run is too narrow here": is_low,
         f"{text}: the model can be used for such free runs, but {'; '.join(item.misses)}": not item.adequate,
+        f"{text}: but the model was fitted to these measurements; validate it on others": item.fitted,
         f"{text}: this record confirms the model": True,
     }
     verdict = next(words for words, is_true in verdicts.items() if is_true)

@@ -96,6 +96,8 @@ class ChannelValidation:
         or free functions, of predictions one row ahead.
     record : str
         The name of the record, if there are several.
+    fitted : bool
+        Whether all of these measurements were used for the fit.
     """
 
     name: str
@@ -107,6 +109,7 @@ class ChannelValidation:
     misses: tuple[str, ...] = ()
     calibrated: bool = True
     record: str = ""
+    fitted: bool = False
 
     @property
     def title(self) -> str:
@@ -235,6 +238,7 @@ class Validation:
                 **item._scores.to_dict(),
                 "log_density": item.log_density,
                 "misses": item.misses,
+                "fitted": item.fitted,
                 "explained_variance": item.explained_variance,
                 **{key: getattr(item, key) for key in _VERDICTS},
                 "ahead": {str(step): each.to_dict() for step, each in item.ahead.items()},
@@ -379,7 +383,7 @@ def validate(
     with track_progress("validating", len(records)) as advance:
         for name, record in records.items():
             own = name if len(records) > 1 else ""
-            parts.append(_validate_record(fit, record, own, given, start, horizons))
+            parts.append(_validate_record(fit, record, own, given, start, horizons, len(records)))
             advance()
     channels = tuple(item for part in parts for item in part.channels)
     warnings = tuple(text for part in parts for text in part.warnings)
@@ -394,8 +398,9 @@ def _validate_record(
     given: str | Iterable[str] | None,
     start: str | int,
     horizons: Iterable[int | str],
+    n_records: int,
 ) -> Validation:
-    """Return the validation on one record."""
+    """Return the validation on one record of several."""
     known, count = _parse_given(fit, record, given), _parse_start(fit, start)
     channels, errors = _free_run(fit, record, known, count)
     scores, innovation_errors = _predict_ahead(fit, record, known, horizons)
@@ -406,7 +411,7 @@ def _validate_record(
     errors = [replace(each, n_fitted_rows=counts.get(each.name, 0)) for each in errors]
     delayed, unit = {name.channel for name in fit.system.delayed_channels}, fit.labels.units.get("t", "")
     white = fit.record_fits[0].fitted_record.white_disturbances
-    misses = find_validation_failures(errors, record.inputs, delayed, unit, white)
+    misses = find_validation_failures(errors, record.inputs, delayed, unit, white, n_records)
     calibrated = {each.name: each.is_calibrated for each in errors}
     rated = tuple(
         replace(
@@ -415,6 +420,7 @@ def _validate_record(
             misses=misses.get(item.name, ()),
             calibrated=calibrated.get(item.name, True),
             record=name,
+            fitted=_was_fitted(fit, item),
         )
         for item in channels
     )
@@ -425,6 +431,14 @@ def _validate_record(
     inputs = {f"{key} of record {name}" if name else key: signal for key, signal in record.inputs.items()}
     gaps = tuple(input_gap_warnings(record, fit.clock))
     return Validation(rated, words, names, fit.labels.units, inputs, doubts, fit.labels.origin, gaps)
+
+
+def _was_fitted(fit: Fit, item: ChannelValidation) -> bool:
+    """Return whether all values of an observable are among those of the fit, at the same times."""
+    parts = [part for part in fit.joint_fit.measurements.records.values() if not part.has_only_statistics]
+    own = [each for part in parts for each in part.series if each.observable == item.name]
+    known = {pair for each in own for pair in zip(each.times.tolist(), each.values.tolist(), strict=True)}
+    return known.issuperset(zip(item.times.tolist(), item.values.tolist(), strict=True))
 
 
 def _read_records(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> dict[str, Measurements]:

@@ -11,11 +11,16 @@ from zoneinfo import ZoneInfo
 from lodekit.errors import LodekitError
 
 
-def find_time_zone(name: str, default: tzinfo) -> tzinfo:
-    """Return a time zone by its name; the default if this machine does not know it."""
+def find_time_zone(name: str, default: tzinfo | None = None) -> tzinfo:
+    """Return a time zone by its name; the default if this machine does not know it, or raise."""
     try:
         return UTC if name == "UTC" else ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
+    except (KeyError, ValueError, OSError, TypeError):
+        if default is None:
+            raise LodekitError(
+                f"expected the name of a time zone, such as 'Europe/Berlin', got {name!r}; if this machine has no time "
+                "zones, install the package tzdata"
+            ) from None
         return default
 
 

@@ -25,6 +25,7 @@ MAX_FILE_BYTES = 1_000_000
 _FILE_KEYS = (
     *("equations", "channels", "basis", "parameters", "units", "title"),
     *("noise", "latent", "prior", "mode_deviation", "inputs", "disturbances", "columns", "records", "split_gaps", "dt"),
+    "timezone",
 )
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 
@@ -46,6 +47,7 @@ class SystemFile:
     records: The column of a data file that contains the record of each row; empty if there is none.
     split_gaps: Whether records are split where times are far apart.
     dt: Sampling interval of data files without a time column.
+    timezone: The time zone of dates without one; empty if there is none.
     name: The path of the file; empty if there is none.
     """
 
@@ -62,6 +64,7 @@ class SystemFile:
     records: str = ""
     split_gaps: bool = False
     dt: float | None = None
+    timezone: str = ""
     name: str = ""
 
 
@@ -70,8 +73,8 @@ def read_system_file(path: str | Path) -> SystemFile:
 
     The file contains ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
-    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``split_gaps``, ``dt``, ``[inputs]``,
-    ``[disturbances]`` and ``[columns]``.
+    the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``split_gaps``, ``dt``, ``timezone``,
+    ``[inputs]``, ``[disturbances]`` and ``[columns]``.
 
     Parameters
     ----------
@@ -110,6 +113,8 @@ def read_system_file(path: str | Path) -> SystemFile:
         raise SystemFileError(f'{place}: expected records as a column, such as records = "run", got {records!r}')
     if not isinstance(split_gaps := content.get("split_gaps", False), bool):
         raise SystemFileError(f"{place}: expected split_gaps = true or false, got {split_gaps!r}")
+    if not isinstance(timezone := content.get("timezone", ""), str):
+        raise SystemFileError(f'{place}: expected timezone as text, such as "Europe/Berlin", got {timezone!r}')
     return SystemFile(
         system,
         units,
@@ -124,6 +129,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         records=str(records).strip(),
         split_gaps=split_gaps,
         dt=_parse_positive(place, "dt", content.get("dt")),
+        timezone=timezone,
         name=str(place),
     )
 

@@ -216,8 +216,8 @@ def fit_file(
     command : str
         The shell command, for the report.
     **arguments
-        ``header``, ``dt``, ``window`` (first and last time), ``records`` and ``split_gaps`` for reading; all others are
-        arguments of `LODEGP`.
+        ``header``, ``dt``, ``window`` (first and last time), ``records``, ``split_gaps`` and ``timezone`` for reading;
+        all others are arguments of `LODEGP`.
 
     Returns
     -------
@@ -271,6 +271,7 @@ def prepare_fit(
     window: tuple[Any, Any] = (None, None),
     records: str | None = None,
     split_gaps: bool = False,
+    timezone: str | None = None,
     in_shell: bool = False,
     **arguments: Any,
 ) -> tuple[LODEGP, LoadedData]:
@@ -308,6 +309,7 @@ def prepare_fit(
         window=window,
         records=records or file.records or None,
         split_gaps=split_gaps or file.split_gaps,
+        timezone=timezone or file.timezone,
         inputs=tuple(gp.inputs or ()),
     )
 

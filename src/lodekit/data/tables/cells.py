@@ -18,7 +18,11 @@ _IS_DIGIT = np.isin(np.arange(256), list(b"0123456789"))
 _SWAP_POINT_AND_COMMA = np.arange(256, dtype=np.uint8)
 _SWAP_POINT_AND_COMMA[[ord("."), ord(",")]] = ord(","), ord(".")
 #: Cells without a value, in small letters.
-MISSING_MARKERS = ("", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "-", "?")
+MISSING_MARKERS = (
+    *("", "na", "n/a", "nan", "-nan", "null", "none", "-", "--", "---", "?"),
+    # Errors of spreadsheets, in English and German.
+    *("#n/a", "#nv", "#value!", "#wert!", "#div/0!", "#ref!", "#bezug!"),
+)
 #: The first rows of a block settle most questions.
 _SAMPLE_ROWS = 1000
 _NUMBER_PATTERN = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*|,\d+)?|[.,]\d+)(?:e[+-]?\d+)?|inf(?:inity)?)", re.IGNORECASE)

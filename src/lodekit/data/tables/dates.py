@@ -52,14 +52,28 @@ class Timestamps:
     first: datetime
 
     def in_zone(self, zone: tzinfo | None) -> Timestamps:
-        """Return dates without a time zone as those of a zone; others as they are."""
+        """Return dates without a time zone as those of a zone; others as they are.
+
+        In an hour that the clocks repeat, dates after a step back are those of the second time.
+        """
         if zone is None or self.first.tzinfo is not None:
             return self
         # Offsets change at whole quarters of an hour.
         quarters, places = np.unique(self.seconds // 900, return_inverse=True)
-        moments = (datetime(1970, 1, 1, tzinfo=zone) + timedelta(seconds=900 * part) for part in quarters.tolist())
-        ahead = [int((moment.utcoffset() or timedelta()).total_seconds()) for moment in moments]
-        offsets = np.array(ahead, dtype=np.int64)[places]
+        moments = [datetime(1970, 1, 1, tzinfo=zone) + timedelta(seconds=900 * part) for part in quarters.tolist()]
+        ahead = [
+            [(each.replace(fold=fold).utcoffset() or timedelta()).total_seconds() for each in moments]
+            for fold in (0, 1)
+        ]
+        first, second = np.array(ahead, dtype=np.int64)[:, places]
+        is_repeated = first > second
+        steps = np.diff(self.seconds, prepend=self.seconds[:1] - 1)
+        # Rows of every hour have the same date twice.
+        steps_back = steps < 0 if np.median(steps) < 3600 else steps <= 0
+        # Steps back are counted within each repeated hour.
+        n_back, begins = np.cumsum(steps_back & is_repeated), np.diff(is_repeated, prepend=False) & is_repeated
+        before = np.maximum.accumulate(np.where(begins, n_back, 0))
+        offsets = np.where(is_repeated & (n_back > before), second, first)
         return Timestamps(self.seconds - offsets, self.nanoseconds, self.first.replace(tzinfo=zone))
 
     def seconds_since(self, origin: datetime) -> Array:

@@ -37,7 +37,7 @@ class TimeOrder:
     low, high: The least and the greatest time.
     max_drop, max_rise: The greatest fall from some time to a later record, and the greatest rise.
     distinct_times: Up to three different times.
-    clock_changes: Dates at which local times jump by an hour.
+    clock_changes: Dates at which local times jump by an hour, and whether they repeat one.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class TimeOrder:
     max_drop: float = 0.0
     max_rise: float = 0.0
     distinct_times: frozenset[float] = frozenset()
-    clock_changes: tuple[str, ...] = ()
+    clock_changes: tuple[tuple[str, bool], ...] = ()
 
     @classmethod
     def from_times(cls, times: Array, schema: TableSchema | None = None) -> TimeOrder:
@@ -92,23 +92,32 @@ class TimeOrder:
             raise DataError(f"expected times in column {column}, got {number} in {self.count} rows; {remedy}")
         back = min(self.max_drop, self.max_rise)
         hint = (
-            f"the local times in column {column} jump by an hour at {self.clock_changes[0]}, as clocks do when "
-            "daylight-saving time begins or ends; write times in UTC or with their offset, such as 2024-10-27 02:30+01"
+            f"the local times in column {column} jump by an hour at {self.clock_changes[0][0]}, as clocks do when "
+            "daylight-saving time begins or ends; give the time zone, such as timezone='Europe/Berlin' or --timezone "
+            "Europe/Berlin, or write times in UTC or with their offset, such as 2024-10-27 02:30+01"
             if self.clock_changes
             else ""
         )
-        if back > 0.1 * (self.high - self.low):
+        n_repeated = sum(is_repeated for _, is_repeated in self.clock_changes)
+        goes_far_back = back > 0.1 * (self.high - self.low)
+        if n_repeated == 1 or (n_repeated and not goes_far_back):
+            # Rows of the two hours would be mixed.
+            raise DataError(f"expected times in order, but {hint}")
+        if goes_far_back:
             raise DataError(
                 f"expected times in column {column}, nearly in order, got numbers that go up and down ({self.low:g} to "
                 f"{self.high:g}, and back by {back:g}). If it is the time, sort the rows by it; if it starts "
                 f"again, these are several records: specify the column of the record, {records}, or a file for each. "
                 f"Otherwise {remedy}{hint and f'. Or {hint}'}"
             )
-        return [*([f"times in column {column} go back by up to {back:g}"] if back else []), *([hint] if hint else [])]
+        return [f"times in column {column} go back by up to {back:g}"] if back else [hint] if hint else []
 
 
-def _find_clock_changes(times: Array, schema: TableSchema) -> tuple[str, ...]:
-    """Return when dates without a time zone go back by about an hour, or repeat or skip one on a Sunday before 4:00."""
+def _find_clock_changes(times: Array, schema: TableSchema) -> tuple[tuple[str, bool], ...]:
+    """Return when dates without a time zone go back by about an hour, or repeat or skip one on a Sunday before 4:00.
+
+    Each with whether an hour is repeated.
+    """
     if schema.origin is None or schema.origin.tzinfo is not None or len(times) < 3:
         return ()
     hours = times / schema.conversions.get("t", UnitConversion()).convert_difference(np.array(3600.0))
@@ -119,7 +128,9 @@ def _find_clock_changes(times: Array, schema: TableSchema) -> tuple[str, ...]:
     places = np.flatnonzero(is_jump)[:100]
     dates = [(k, schema.origin + timedelta(hours=float(hours[k + 1]))) for k in places]
     return tuple(
-        f"{date:%Y-%m-%d %H:%M}" for k, date in dates if goes_back[k] or (date.weekday() == 6 and date.hour < 4)
+        (f"{date:%Y-%m-%d %H:%M}", bool(steps[k] <= 0.0))
+        for k, date in dates
+        if goes_back[k] or (date.weekday() == 6 and date.hour < 4)
     )
 
 
@@ -411,7 +422,8 @@ def read_block(block: TableBlock, schema: TableSchema) -> TableData:
     elif isinstance(content[columns.time], Timestamps) or schema.date_format is not None:
         if schema.origin is None:
             raise DataError(f"expected numbers in column {columns.time}, as in other tables, got dates")
-        numbers[columns.time] = _parse_time_column(content[columns.time], places, schema).seconds_since(schema.origin)
+        times = _parse_time_column(content[columns.time], places, schema).in_zone(schema.origin.tzinfo)
+        numbers[columns.time] = times.seconds_since(schema.origin)
     elif isinstance(content[columns.time], Durations):
         numbers[columns.time] = content[columns.time].seconds
     unread = {name: content[name] for name in columns.numeric if name not in numbers}
