@@ -231,6 +231,11 @@ class CoefficientArrays:
     mode_columns: list[Any]
     factors: list[Any]
 
+    def select(self, rows: IndexArray) -> CoefficientArrays:
+        """Return the arrays of some observables."""
+        columns = [own[..., rows, :] for own in self.mode_columns]
+        return replace(self, free=self.free[..., rows, :, :], mode_columns=columns)
+
 
 @dataclass(frozen=True)
 class Coefficients:
@@ -253,13 +258,7 @@ class Coefficients:
 
     def select(self, rows: IndexArray) -> Coefficients:
         """Return the coefficients of some observables, as if they were not averaged."""
-        values, jacobian = (
-            replace(
-                part, free=part.free[..., rows, :, :], mode_columns=[own[..., rows, :] for own in part.mode_columns]
-            )
-            for part in (self.values, self.jacobian)
-        )
-        return Coefficients(values, jacobian, self.table)
+        return Coefficients(self.values.select(rows), self.jacobian.select(rows), self.table)
 
     @property
     def free(self) -> Array:
