@@ -104,6 +104,11 @@ class OperatorMatrix:
         """Return all entries as coefficient lists of field elements."""
         return [[self.coefficients(i, j) for j in range(self.width)] for i in range(len(self.rows))]
 
+    def weights_of_rows(self, weights: Vector) -> list[list[Scalar]]:
+        """Return operators on the rows, given those on the rows without their denominators."""
+        pairs = zip(weights, self.denominators, strict=True)
+        return [[Scalar(self.ring, c * bottom) for c in weight] for weight, bottom in pairs]
+
     def __matmul__(self, other: OperatorMatrix) -> OperatorMatrix:
         ring = self.ring
         common = ring.common_multiple(other.denominators)

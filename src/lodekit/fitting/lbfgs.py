@@ -52,9 +52,8 @@ class Optimum:
         apart = np.abs(x - self.x)
         apart[layout.slices.deviations] = apart[layout.slices.mode_deviations] = 0.0
         apart[layout.slices.disturbance_deviations] = 0.0
-        return bool(
-            abs(value - self.value) < agreement and np.max(apart, initial=0.0) < options.SEARCH.same_point_distance
-        )
+        is_close = bool(np.max(apart, initial=0.0) < options.SEARCH.same_point_distance)
+        return is_close and abs(value - self.value) < agreement
 
 
 def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array, Array]:

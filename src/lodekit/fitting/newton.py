@@ -368,9 +368,8 @@ class NewtonIteration:
         room = np.minimum(self.y[self.free_index] - self.low, self.high - self.y[self.free_index])
         for k in range(count):
             size = float(np.max(np.abs(axes[:, k])))
-            width = max(
-                min(opt.difference_step, opt.max_difference_step / size), opt.noise_step_factor * gradient_noise
-            )
+            width = min(opt.difference_step, opt.max_difference_step / size)
+            width = max(width, opt.noise_step_factor * gradient_noise)
             width = min(width, max(opt.difference_step, opt.max_noisy_difference_step / size))
             width = min(width, 0.5 * float(np.min(room / np.maximum(np.abs(axes[:, k]), 1e-300))))
             moves = (self.move_within_bounds(sign * width * axes[:, k]) for sign in (1.0, -1.0))

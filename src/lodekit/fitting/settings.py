@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -77,44 +77,31 @@ class FitSettings:
 
     def parse_inputs(self, system: System) -> dict[str, str]:
         """Return the interpolation of each known input by name; raise if one is invalid."""
-        if self.inputs is None:
-            return {}
-        if not isinstance(self.inputs, Mapping):
-            raise LodekitError(
-                f'expected inputs as a dict of channels, such as {{"u": "hold"}}, got {type(self.inputs).__name__}'
-            )
-        for name, kind in self.inputs.items():
-            _check_channel(system, "inputs", name)
+        for name, kind in _iterate_channels(system, "inputs", self.inputs, '{"u": "hold"}'):
             if kind not in ("hold", "linear", "auto"):
                 raise LodekitError(
                     f"expected 'hold' (stays until the next sample), 'linear' or 'auto' for the input {name}, got "
                     f"{kind!r}"
                 )
-        if len(self.inputs) == len(system.plain_channels):
+        inputs = dict(self.inputs or {})
+        if len(inputs) == len(system.plain_channels):
             raise LodekitError("all channels are inputs; expected at least one that responds to them")
-        return dict(self.inputs)
+        return inputs
 
     def parse_disturbances(self, system: System) -> dict[str, str]:
         """Return the kind of each disturbance by name; raise if one is invalid."""
-        if self.disturbances is None:
-            return {}
-        if not isinstance(self.disturbances, Mapping):
-            raise LodekitError(
-                'expected disturbances as a dict of channels, such as {"w": "white"}, got '
-                f"{type(self.disturbances).__name__}"
-            )
-        for name, kind in self.disturbances.items():
-            _check_channel(system, "disturbances", name)
+        for name, kind in _iterate_channels(system, "disturbances", self.disturbances, '{"w": "white"}'):
             if name in (self.inputs or {}):
                 raise LodekitError(f"{name!r} is both an input and a disturbance; remove it from one of them")
             if name in system.delayed_channels:
                 raise LodekitError(f"the disturbance {name!r} is delayed in the equations; only known inputs can be")
             parse_disturbance(name, kind)
-        if self.disturbances and self.prior == "channels":
+        disturbances = dict(self.disturbances or {})
+        if disturbances and self.prior == "channels":
             raise LodekitError("disturbances need prior='latent'; a prior on the channels has no finite state")
-        if len(self.disturbances) + len(self.inputs or {}) == len(system.plain_channels):
+        if disturbances and len(disturbances) + len(self.inputs or {}) == len(system.plain_channels):
             raise LodekitError("all channels are inputs or disturbances; expected at least one that responds to them")
-        return dict(self.disturbances)
+        return disturbances
 
     def parse_kernels(self, system: System) -> tuple[Kernel, ...]:
         """Return the kernel of each free function of a system, in order; raise if their number is wrong."""
@@ -131,14 +118,18 @@ class FitSettings:
         return asdict(self)
 
 
-def _check_channel(system: System, argument: str, name: str) -> None:
-    """Raise if a name given in an argument is not a channel of the system."""
-    if name not in system.plain_channels:
-        expected = ", ".join(system.plain_channels)
-        raise LodekitError(
-            f"{argument} names {name!r}, which is not a channel; expected some of {expected}, or add {name} to "
-            "an equation"
-        )
+def _iterate_channels(system: System, argument: str, kinds: object, example: str) -> Iterator[tuple[str, str]]:
+    """Yield channels with their kinds, as given in an argument; raise if it is invalid, or a name is not a channel."""
+    if kinds is not None and not isinstance(kinds, Mapping):
+        raise LodekitError(f"expected {argument} as a dict of channels, such as {example}, got {type(kinds).__name__}")
+    for name, kind in (kinds or {}).items():
+        if name not in system.plain_channels:
+            expected = ", ".join(system.plain_channels)
+            raise LodekitError(
+                f"{argument} names {name!r}, which is not a channel; expected some of {expected}, or add {name} to "
+                "an equation"
+            )
+        yield name, kind
 
 
 def resolve_parameter_value(system: System, name: str, values: Mapping[str, float]) -> float:

@@ -236,9 +236,8 @@ class FallbackEngine(BaseEngine):
                 at_data = second.mean(self.prior.observables, edges)
         except LodekitError:
             return first
-        is_better = second.mean_rounding_error < first.mean_rounding_error or not (
-            is_fine or second.error > first.error
-        )
+        has_better_value = not is_fine and not second.error > first.error
+        is_better = has_better_value or second.mean_rounding_error < first.mean_rounding_error
         return FallbackPosterior(first, second) if np.isfinite(at_data).all() and is_better else first
 
     def _cross_check(self, hyper: Hyperparameters, value: float) -> str:

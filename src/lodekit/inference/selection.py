@@ -82,9 +82,8 @@ def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
 def find_refusals(task: EngineTask) -> dict[str, str]:
     """Return why engines cannot be used for a task, and what to do, by name; empty if they can."""
     without = "disturbances are processes with states; use engine='markov'" if task.has_disturbances else ""
-    return {
-        name: (without if not kind.has_states else "") or kind.rejection_reason(task) for name, kind in ENGINES.items()
-    }
+    pairs = ENGINES.items()
+    return {name: (without if not kind.has_states else "") or kind.rejection_reason(task) for name, kind in pairs}
 
 
 def state_space_rejection(task: EngineTask) -> str:

@@ -29,7 +29,7 @@ from lodekit.prior.kernels import match_array
 from lodekit.prior.modes import ModeGroup
 from lodekit.support.arguments import Array, IndexArray
 from lodekit.system.delays import find_required_inputs
-from lodekit.system.signals import ExponentialPolynomial
+from lodekit.system.signals import ExponentialPolynomial, combine_signals
 from lodekit.system.system import System
 
 
@@ -231,6 +231,11 @@ class CoefficientArrays:
     mode_columns: list[Any]
     factors: list[Any]
 
+    def select(self, rows: IndexArray) -> CoefficientArrays:
+        """Return the arrays of some observables."""
+        columns = [own[..., rows, :] for own in self.mode_columns]
+        return replace(self, free=self.free[..., rows, :, :], mode_columns=columns)
+
 
 @dataclass(frozen=True)
 class Coefficients:
@@ -253,13 +258,7 @@ class Coefficients:
 
     def select(self, rows: IndexArray) -> Coefficients:
         """Return the coefficients of some observables, as if they were not averaged."""
-        values, jacobian = (
-            replace(
-                part, free=part.free[..., rows, :, :], mode_columns=[own[..., rows, :] for own in part.mode_columns]
-            )
-            for part in (self.values, self.jacobian)
-        )
-        return Coefficients(values, jacobian, self.table)
+        return Coefficients(self.values.select(rows), self.jacobian.select(rows), self.table)
 
     @property
     def free(self) -> Array:
@@ -365,11 +364,9 @@ def compile_observables(
                 size = multiplicity * (2 if root.imag else 1)
                 groups.append(ModeGroup(index, root, size, column, multiplicity, place))
     signals = []
-    for i in range(count):
-        total = known_signals[i] if known_signals else ExponentialPolynomial(ring)
-        for channel, signal in enumerate(system.particular_solution):
-            total = total + signal.apply_operator(operators.coefficients(i, channel))
-        signals.append(CompiledSignal.append(total, scalars))
+    for i, row in enumerate(operators.entries()):
+        total = combine_signals(ring, row, system.particular_solution)
+        signals.append(CompiledSignal.append(known_signals[i] + total if known_signals else total, scalars))
     return CompiledObservables(
         ring.parameters, ScalarFunctions(ring, scalars), free_shape, column_shapes, tuple(groups), tuple(signals)
     )

@@ -131,9 +131,8 @@ class DiffuseModes:
         scaling = self._evaluate(theta)
         relative_noise = np.maximum(noise_std, 1e-12 * self.scales) / self.scales
         per_mode = np.log(self.width) - np.mean(np.log(relative_noise))
-        return self.unknown_share * (
-            len(scaling.visible_index) * float(per_mode) + scaling.correction / len(self.times)
-        )
+        total = len(scaling.visible_index) * float(per_mode) + scaling.correction / len(self.times)
+        return self.unknown_share * total
 
     def log_amplitudes(self, theta: Array) -> Array:
         """Return the logarithms of the deviations at values of the parameters, shape (g,)."""

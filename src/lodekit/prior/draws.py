@@ -130,7 +130,6 @@ def _pairwise_derivatives(kernel: Kernel, times: Array, windows: Array, lengthsc
     for first, rows in group_by_window(windows):
         for second, columns in group_by_window(windows):
             lag = times[rows, None] - times[None, columns]
-            found[:, rows[:, None], columns] = average_kernel_derivatives(
-                kernel, lag, lengthscale, (first, second), order
-            )
+            stack = average_kernel_derivatives(kernel, lag, lengthscale, (first, second), order)
+            found[:, rows[:, None], columns] = stack
     return found

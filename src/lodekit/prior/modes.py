@@ -182,10 +182,8 @@ def output_rows_with_jacobian(
     d_rows = [np.zeros(d_matrix.shape[:2])]
     for row in () if group.has_state_matrix else rows[:-1]:
         d_rows.append(d_rows[-1] @ matrix + row @ d_matrix)
-    weights, d_weights = (
-        _output_rows(operators, rows),
-        _output_rows(d_operators, rows) + _output_rows(operators, d_rows),
-    )
+    weights = _output_rows(operators, rows)
+    d_weights = _output_rows(d_operators, rows) + _output_rows(operators, d_rows)
     if not window:
         return weights, d_weights
     average, d_average = expm_mean(matrix, d_matrix, window)

@@ -170,9 +170,8 @@ class Observables:
         for group in groups:
             operators, matrix = self._mode_terms(values, group)
             if matrix is not None:
-                part, d_part = expm_action(
-                    *output_rows_with_jacobian(*operators, matrix, group, window), *matrix, times
-                )
+                outputs = output_rows_with_jacobian(*operators, matrix, group, window)
+                part, d_part = expm_action(*outputs, *matrix, times)
             else:
                 # The basis is linear in the operators, so their derivatives replace them.
                 part, d_part = (self._exponential_basis(times, W, group, window) for W in operators)
@@ -266,10 +265,8 @@ class Observables:
         if not with_jacobian:
             parts = [(v, np.zeros((len(values.free_jacobian), 1))) for v, _ in parts]
         if self.input_response is not None and values.input_response_table is not None:
-            response, d_response = self.input_response.respond(
-                values.input_response_table, times, with_jacobian=with_jacobian
-            )
-            responses = zip(self.compiled.signals, parts, response, d_response, strict=True)
+            both = self.input_response.respond(values.input_response_table, times, with_jacobian=with_jacobian)
+            responses = zip(self.compiled.signals, parts, *both, strict=True)
             parts = [(v + r, d + e) if signal.n_terms else (r, e) for signal, (v, d), r, e in responses]
         scaled = [(v / s, d / s) for (v, d), s in zip(parts, scales, strict=True)]
         return [v for v, _ in scaled], [d for _, d in scaled]
@@ -327,9 +324,7 @@ class ObservableCompiler:
         """Return the system with some channels set to zero, and expressions on the others."""
         is_all = len(names) == len(self.inputs) + len(self.disturbances)
         system = self.undriven_system if is_all else self.system.given(names, are_all=False) if names else self.system
-        return system, *_read_operators(
-            system, [drop_names(each, names) for each in expressions] if names else expressions
-        )
+        return system, *_read_operators(system, [drop_names(each, names) for each in expressions])
 
     @cached_property
     def _disturbance_states(self) -> CompiledObservables | None:
@@ -368,9 +363,8 @@ class ObservableCompiler:
             system, matrix, _ = self._set_to_zero(tuple(self.inputs), parsed)
             disturbed = compile_disturbances(system, matrix, observables, self.disturbances)
             disturbed = replace(disturbed, states=self._disturbance_states)
-        return Observables(
-            compile_observables(*self._set_to_zero(every, parsed)), units, response, intervals, disturbed
-        )
+        compiled = compile_observables(*self._set_to_zero(every, parsed))
+        return Observables(compiled, units, response, intervals, disturbed)
 
     def compile_unscaled(self, observables: Sequence[str], units: Scaling) -> Observables:
         """Return observables in the user's own units, over the time of other units."""

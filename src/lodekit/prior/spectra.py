@@ -150,9 +150,7 @@ class FreeFunctionSpectrum:
 
     def bandwidth(self, order: int, eps: float) -> float:
         """Return the widest band to an `order` and `eps` of all free functions; a channel's where there are none."""
-        return max(
-            (latent.bandwidth(order, eps) for latent in self.kernels), default=CHANNEL_KERNEL.bandwidth(order, eps)
-        )
+        return max(latent.bandwidth(order, eps) for latent in self.kernels or (CHANNEL_KERNEL,))
 
     def frequencies(self, point: SpectralPoint, eps: float, length: float) -> FourierFrequencies:
         """Return waves at a `point`, exact to `eps` over a `length`; each covariance knows its band and period."""
@@ -190,9 +188,8 @@ class FreeFunctionSpectrum:
         """Return ``W(i w) sqrt(S)`` at `frequencies` w and a `point`."""
         powers = frequency_powers(frequencies.values, point.free.shape[-1])
         on_waves = np.einsum("ofk,kf->of", point.free[:, frequencies.process_index], powers)
-        return np.asarray(
-            on_waves * self._density_roots(frequencies, point) * point.averaging_response(frequencies.values)
-        )
+        roots = self._density_roots(frequencies, point)
+        return np.asarray(on_waves * roots * point.averaging_response(frequencies.values))
 
     def vjp(self, frequencies: FourierFrequencies, point: SpectralPoint, cotangent: ComplexArray) -> SpectrumGradient:
         """Return derivatives at a `point` by `cotangent`, through ``W(i w) sqrt(S)`` at `frequencies` w."""
@@ -206,14 +203,11 @@ class FreeFunctionSpectrum:
         on_waves = np.einsum("ofk,kf->of", free[:, process], powers)
         # Half, because the root of the density enters; d log S / d log sigma = 2.
         in_log_density = 0.5 * np.sum((rooted * on_waves).real, axis=0)
-        parts = [
-            latent.log_density_lengthscale_derivative(own_w, ell)
-            for latent, own_w, ell in self._processes(frequencies, point)
-        ]
+        processes = self._processes(frequencies, point)
+        parts = [latent.log_density_lengthscale_derivative(own_w, ell) for latent, own_w, ell in processes]
         tilt = np.concatenate([np.zeros(0), *parts])
-        return SpectrumGradient(
-            in_free,
-            np.zeros_like(point.channels),
-            np.bincount(process, in_log_density * tilt, minlength=count).astype(float),
-            np.bincount(process, 2.0 * in_log_density, minlength=count).astype(float),
+        lengthscales, amplitudes = (
+            np.bincount(process, values, minlength=count).astype(float)
+            for values in (in_log_density * tilt, 2.0 * in_log_density)
         )
+        return SpectrumGradient(in_free, np.zeros_like(point.channels), lengthscales, amplitudes)

@@ -166,10 +166,8 @@ class LinearFormBuilder:
         if form.channels:
             name = next(iter(form.channels))
             if name in ("dt", "dt2", "dt3"):
-                written = (
-                    grammar.suggest_derivative(node.place.line) or "write a derivative as x' or D(x), not as dx/dt"
-                )
-                raise EquationError(written, node.place)
+                written = "write a derivative as x' or D(x), not as dx/dt"
+                raise EquationError(grammar.suggest_derivative(node.place.line) or written, node.place)
             remedy = self._suggest_declaration([name])
             if not remedy and isinstance(node, grammar.Name):
                 tangent = f"near a value c write 1/c - ({name} - c)/c^2 for 1/{name}"
@@ -274,17 +272,13 @@ class LinearFormBuilder:
         return total
 
     def _differentiate(
-        self,
-        node: grammar.Expression,
-        operand: grammar.Expression,
-        order: int,
-        form_of_operand: LinearForm | None = None,
+        self, node: grammar.Expression, operand: grammar.Expression, order: int, form: LinearForm | None = None
     ) -> LinearForm:
         if not 0 <= order <= grammar.MAX_DERIVATIVE_ORDER:
             raise EquationError(
                 f"expected a derivative of order 0 to {grammar.MAX_DERIVATIVE_ORDER}, got {order}", node.place
             )
-        form = self.form(operand) if form_of_operand is None else form_of_operand
+        form = self.form(operand) if form is None else form
         mentioned = grammar.find_names(operand)
         if not any(name == "t" or name in self.channels for name in mentioned):
             names = [name for name in mentioned if name in self.ring.parameters]
@@ -298,7 +292,7 @@ class LinearFormBuilder:
             message = f"expected derivatives of order at most {grammar.MAX_DERIVATIVE_ORDER}, got {degree}"
             raise EquationError(message, node.place)
         for _ in range(order):
-            form = form.differentiate(1)
+            form = form.derivative()
             check_product_size(node.place, form)
         return form
 

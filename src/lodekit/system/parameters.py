@@ -453,16 +453,14 @@ def order_channels(
     equations: Sequence[grammar.Equation], parameters: Mapping[str, Parameter], channels: Sequence[str] | None
 ) -> tuple[str, ...]:
     """Return the channels in the given order, or in that of their first appearance."""
-    if channels is None:
-        found = find_channel_names(equations, tuple(parameters))
-        if not found:
-            raise EquationError("expected at least one channel: every name is a parameter or a known function of time")
-    else:
-        found = check_channels(channels, parameters)
+    if channels is not None:
+        return tuple(check_channels(channels, parameters))
+    found = find_channel_names(equations, tuple(parameters))
+    if not found:
+        raise EquationError("expected at least one channel: every name is a parameter or a known function of time")
     if len(found) > MAX_CHANNELS:
         raise EquationError(f"expected at most {MAX_CHANNELS} channels, got {len(found)}; split the system")
-    if channels is None:
-        _check_derivative_names(equations, found)
+    _check_derivative_names(equations, found)
     return tuple(found)
 
 

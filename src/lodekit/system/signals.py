@@ -12,9 +12,9 @@ solve it from the highest power down. A root l of P (resonance) raises the power
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import product, zip_longest
 from math import comb, perm
 from typing import TYPE_CHECKING
 
@@ -110,21 +110,13 @@ class ExponentialPolynomial:
         return ExponentialPolynomial(self.ring, {wave: value * factor for wave, value in self.terms.items()})
 
     def __mul__(self, other: ExponentialPolynomial) -> ExponentialPolynomial:
-        total = ExponentialPolynomial(self.ring)
-        for first, a in self.terms.items():
-            for second, b in other.terms.items():
-                total = total + _multiply_terms(first, second).scale(a * b)
-        return total
+        pairs = product(self.terms.items(), other.terms.items())
+        return sum((_multiply_terms(v, w).scale(a * b) for (v, a), (w, b) in pairs), ExponentialPolynomial(self.ring))
 
-    def derivative(self, order: int = 1) -> ExponentialPolynomial:
-        """Return the derivative of the given order."""
-        signal = self
-        for _ in range(order):
-            total = ExponentialPolynomial(self.ring)
-            for wave, value in signal.terms.items():
-                total = total + _differentiate_term(wave).scale(value)
-            signal = total
-        return signal
+    def derivative(self) -> ExponentialPolynomial:
+        """Return the derivative."""
+        parts = (_differentiate_term(wave).scale(value) for wave, value in self.terms.items())
+        return sum(parts, ExponentialPolynomial(self.ring))
 
     def apply_operator(self, coefficients: Sequence[Scalar]) -> ExponentialPolynomial:
         """Return a differential operator, given by its coefficients, applied to the signal."""
@@ -179,6 +171,14 @@ class ExponentialPolynomial:
             shape = sympy.sin(angle) if wave.sine else sympy.cos(angle)
             total += scalar_to_sympy(value) * t**wave.power * sympy.exp(scalar_to_sympy(wave.rate) * t) * shape
         return total
+
+
+def combine_signals(
+    ring: ScalarRing, operators: Iterable[Sequence[Scalar]], signals: Iterable[ExponentialPolynomial]
+) -> ExponentialPolynomial:
+    """Return a sum of signals, each with its differential operator applied."""
+    pairs = zip(operators, signals, strict=True)
+    return sum((signal.apply_operator(operator) for operator, signal in pairs), ExponentialPolynomial(ring))
 
 
 def _multiply_terms(first: ExponentialTerm, second: ExponentialTerm) -> ExponentialPolynomial:
@@ -238,12 +238,11 @@ class LinearForm:
         channels = {name: [value * factor for value in values] for name, values in self.channels.items()}
         return LinearForm(channels, self.affine_term.scale(factor))
 
-    def differentiate(self, order: int) -> LinearForm:
-        """Return the derivative of the given order."""
-        zeros = [self.affine_term.ring.rational(0)] * order
-        return LinearForm(
-            {name: zeros + values for name, values in self.channels.items()}, self.affine_term.derivative(order)
-        )
+    def derivative(self) -> LinearForm:
+        """Return the derivative."""
+        zero = self.affine_term.ring.rational(0)
+        channels = {name: [zero, *values] for name, values in self.channels.items()}
+        return LinearForm(channels, self.affine_term.derivative())
 
 
 def check_product_size(place: Place, *forms: LinearForm) -> None:
@@ -344,15 +343,9 @@ def find_particular_solution(
     if not any(forcing):
         return tuple(ExponentialPolynomial(ring) for _ in range(width))
     left, diagonal, right = build_transformation_matrices(operator, decomposition.diagonal_form)
-    total = [ExponentialPolynomial(ring) for _ in range(width)]
-    for i in range(decomposition.rank):
-        side = ExponentialPolynomial(ring)
-        for j, signal in enumerate(forcing):
-            side = side + signal.apply_operator(left.coefficients(i, j))
-        decoupled = solve_scalar_ode(diagonal.coefficients(i, i), side)
-        for channel in range(width):
-            total[channel] = total[channel] + decoupled.apply_operator(right.coefficients(channel, i))
-    return tuple(total)
+    sides = [combine_signals(ring, row, forcing) for row in left.entries()[: decomposition.rank]]
+    decoupled = [solve_scalar_ode(diagonal.coefficients(i, i), side) for i, side in enumerate(sides)]
+    return tuple(combine_signals(ring, row[: decomposition.rank], decoupled) for row in right.entries())
 
 
 def solve_scalar_ode(operator: Sequence[Scalar], forcing: ExponentialPolynomial) -> ExponentialPolynomial:
@@ -365,10 +358,8 @@ def solve_scalar_ode(operator: Sequence[Scalar], forcing: ExponentialPolynomial)
         real, imaginary = powers.get(wave.power, (zero, zero))
         # c cos = Re(c e^(iwt)) and c sin = Re(-i c e^(iwt)).
         powers[wave.power] = (real, imaginary - value) if wave.sine else (real + value, imaginary)
-    total = ExponentialPolynomial(ring)
-    for (rate, frequency), powers in groups.items():
-        total = total + _solve_for_exponent(operator, rate, frequency, powers)
-    return total
+    parts = (_solve_for_exponent(operator, *exponent, powers) for exponent, powers in groups.items())
+    return sum(parts, ExponentialPolynomial(ring))
 
 
 def _solve_for_exponent(

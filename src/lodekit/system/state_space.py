@@ -17,7 +17,7 @@ from lodekit.support.text import join_list
 from lodekit.system.delays import DelayedChannel, find_required_inputs, undelayed_name
 from lodekit.system.linear import format_derivative, format_observable, list_operator_terms
 from lodekit.system.parameters import candidate_names
-from lodekit.system.signals import ExponentialPolynomial
+from lodekit.system.signals import ExponentialPolynomial, combine_signals
 
 if TYPE_CHECKING:
     import sympy
@@ -32,12 +32,7 @@ def eliminate_channels(
     ring = operator.ring
     _, _, weights = kernel_and_image(ring, [[row[j] for j in eliminated] for row in operator.rows])
     rows = [linear_combination(ring, weight, operator.rows) for weight in weights]
-    sides = []
-    for weight in weights:
-        total = ExponentialPolynomial(ring)
-        for factor, bottom, signal in zip(weight, operator.denominators, forcing, strict=True):
-            total = total + signal.apply_operator([Scalar(ring, c * bottom) for c in factor])
-        sides.append(total)
+    sides = [combine_signals(ring, operator.weights_of_rows(weight), forcing) for weight in weights]
     return OperatorMatrix(ring, rows, [ring.one] * len(rows), operator.width), sides
 
 

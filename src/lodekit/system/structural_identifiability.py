@@ -32,7 +32,7 @@ from lodekit.algebra.scalars import Element, FiniteField, Scalar, ScalarRing
 from lodekit.support.units import format_powers
 from lodekit.system.delays import undelayed_name
 from lodekit.system.dimensions import reduced_echelon_form
-from lodekit.system.signals import ExponentialPolynomial, ExponentialTerm
+from lodekit.system.signals import ExponentialPolynomial, ExponentialTerm, combine_signals
 from lodekit.system.state_space import eliminate_channels
 
 if TYPE_CHECKING:
@@ -302,11 +302,9 @@ def find_scale_symmetries(problem: IdentifiabilityProblem) -> list[dict[str, Fra
     lines = [{n: p for n, p in line.items() if not n.startswith("frequency ")} for line in (*lines, *inside)]
     equations = sorted({name for line in lines for name in line if name.startswith("equation ")})
     names = [*equations, *problem.unmeasured_channels, *problem.unknown_parameters]
-    return [
-        {name: power for name, power in way.items() if name in problem.unknown_parameters}
-        for way in _rational_null_space(names, lines)
-        if any(name in problem.unknown_parameters for name in way)
-    ]
+    unknown, space = problem.unknown_parameters, _rational_null_space(names, lines)
+    ways = ({name: power for name, power in way.items() if name in unknown} for way in space)
+    return [way for way in ways if way]
 
 
 def _rational_null_space(names: Sequence[str], lines: Sequence[Mapping[str, int]]) -> list[dict[str, Fraction]]:
@@ -369,11 +367,8 @@ def format_invariants(
     if not are_powers:
         return [_format_parameter_sum(way, names) for way in invariants]
     # The first factor in the order of the names that is in the numerator leads.
-    orders = [sorted(way, key=lambda n: (way[n] < 0, names.index(n))) for way in invariants]
-    return [
-        format_powers({name: Fraction(way[name]) for name in order})
-        for way, order in zip(invariants, orders, strict=True)
-    ]
+    ordered = [sorted(way.items(), key=lambda item: (item[1] < 0, names.index(item[0]))) for way in invariants]
+    return [format_powers({name: Fraction(power) for name, power in way}) for way in ordered]
 
 
 def _clear_denominators(directions: Sequence[Mapping[str, Fraction | None]]) -> list[dict[str, int]]:
@@ -424,10 +419,7 @@ def input_output_coefficients(problem: IdentifiabilityProblem) -> list[Scalar]:
     for leading, row in ((row[pivot][-1], row) for pivot, row in basis.items() if pivot not in hidden):
         monic = [[Scalar(ring, value, leading) for value in entry] for entry in row]
         coefficients += [value for entry in monic[: joined.width] for value in entry]
-        total = ExponentialPolynomial(ring)
-        for weight, signal in zip(monic[joined.width :], sides, strict=True):
-            total = total + signal.apply_operator(weight)
-        for wave, value in total.terms.items():
+        for wave, value in combine_signals(ring, monic[joined.width :], sides).terms.items():
             coefficients += [value, wave.rate, wave.frequency]
     coefficients += [name.time for name in system.delayed_channels]
     return [value for value in dict.fromkeys(coefficients) if value.as_fraction() is None]

@@ -28,7 +28,7 @@ from lodekit.system.dimensions import Dimensions, find_dimensions
 from lodekit.system.linear import LinearFormBuilder, build_linear_system, format_combination, format_equation
 from lodekit.system.matrices import BasisExpressions, FreeFunctionBasis
 from lodekit.system.parameters import Parameter, check_channels, check_parameters_used, order_channels, parse_parameters
-from lodekit.system.signals import ExponentialPolynomial, find_particular_solution
+from lodekit.system.signals import ExponentialPolynomial, combine_signals, find_particular_solution
 from lodekit.system.state_space import StateSpace, check_prescribable_inputs, realize_state_space
 
 if TYPE_CHECKING:
@@ -703,19 +703,12 @@ class System:
         return tuple(format_combination(weights) for weights in self._relation_weights())
 
     def _relation_weights(self) -> list[list[list[Scalar]]]:
-        ring, bottoms = self.operator.ring, self.operator.denominators
-        return [
-            [[Scalar(ring, c * a) for c in weight] for weight, a in zip(relation, bottoms, strict=True)]
-            for relation in self._decomposition.relations
-        ]
+        return [self.operator.weights_of_rows(relation) for relation in self._decomposition.relations]
 
     def _check_consistency(self) -> None:
         """Raise if a combination of the equations implies that zero equals something else."""
         for weights in self._relation_weights():
-            total = ExponentialPolynomial(self.operator.ring)
-            for weight, signal in zip(weights, self.forcing, strict=True):
-                total = total + signal.apply_operator(weight)
-            if total:
+            if total := combine_signals(self.operator.ring, weights, self.forcing):
                 raise InconsistentSystemError(
                     f"the equations contradict each other: {format_combination(weights)} forces 0 = {total}. "
                     "Check the right-hand sides of these equations, or remove one of them"

@@ -122,26 +122,24 @@ def build_start_points(
     levels = [level * units[:learned] for level in opt.start_noise_fractions]
     if noise_estimate is not None and learned:
         levels.insert(0, np.clip(noise_estimate, opt.min_start_noise_fraction * units, None)[:learned])
-    shortest = max(
-        estimate_correlation_time(series) / engine.prior.units.time_scale, 1.01 * engine.search_limits.min_lengthscale
-    )
+    shortest = estimate_correlation_time(series) / engine.prior.units.time_scale
+    shortest = max(shortest, 1.01 * engine.search_limits.min_lengthscale)
     short = (shortest,) if shortest < opt.short_lengthscale_ratio * opt.start_lengthscales[0] else ()
     if not layout.n_processes:
         lengthscales, some = opt.start_lengthscales[-1:], opt.start_lengthscales[-1:]
     else:
         lengthscales, some = (*short, *opt.start_lengthscales), (*short, *opt.screening_lengthscales)
     with np.errstate(all="ignore"):
-        coarse = list(product(some, levels[:1], (False,)))
-        best = []
+        coarse, best = [(length, False) for length in some], []
         for theta, guess in _complete_guesses(layout, guesses, opt.n_blind_starts, generator):
-            if starts := _evaluate_grid(engine, layout, theta, guess, coarse):
+            if starts := _evaluate_grid(engine, layout, theta, guess, levels[0], coarse):
                 best.append(starts)
         best.sort(key=lambda starts: -starts[0].value)
         others = [starts for starts in best if starts[0].family != best[0][0].family]
         found = [start for starts in best for start in starts]
-        grid = [each for each in product(lengthscales, levels[:1], (False, True)) if each[2] or each[0] not in some]
+        grid = [pair for pair in product(lengthscales, (False, True)) if pair[1] or pair[0] not in some]
         for starts in (*best[:1], *others[:1]):
-            refined = _evaluate_grid(engine, layout, layout.unpack(starts[0].x).theta, starts[0], grid)
+            refined = _evaluate_grid(engine, layout, layout.unpack(starts[0].x).theta, starts[0], levels[0], grid)
             found += refined
             promising = max([*starts, *refined], key=lambda start: start.value)
             for noise in levels[1:]:
@@ -152,21 +150,19 @@ def build_start_points(
 
 
 def _evaluate_grid(
-    engine: Engine, layout: ParameterLayout, theta: Array, guess: StartPoint, grid: Iterable[tuple[float, Array, bool]]
+    engine: Engine,
+    layout: ParameterLayout,
+    theta: Array,
+    guess: StartPoint,
+    noise: Array,
+    grid: Iterable[tuple[float, bool]],
 ) -> list[StartPoint]:
-    """Return starts at values of the parameters with the hyperparameters of a grid, best first."""
+    """Return starts at values of the parameters, best first: at each lengthscale, with variances matched or large."""
     sizes, starts = VarianceTargets.evaluate_at(engine, theta), []
-    matched: dict[tuple[float, bool], Hyperparameters | None] = {}
-    for lengthscale, noise, generous in grid:
-        if (lengthscale, generous) not in matched:
-            # Amplitudes do not depend on the noise.
-            matched[lengthscale, generous] = match_variances(
-                engine, layout, sizes, lengthscale, noise, match_largest=generous
-            )
-        hyper = matched[lengthscale, generous]
+    for lengthscale, generous in grid:
+        hyper = match_variances(engine, layout, sizes, lengthscale, noise, match_largest=generous)
         if hyper is None:
             continue
-        hyper = replace(hyper, noise_std=noise)
         x = layout.pack(hyper)
         value = engine.value(hyper) if np.isfinite(x).all() else -np.inf
         if np.isfinite(value):
@@ -245,10 +241,9 @@ def explain_infeasible_start(objective: Objective, guess_theta: Array, generator
     engine, layout = objective.engine, objective.layout
     theta, _ = next(_complete_guesses(layout, [StartPoint("blind", guess_theta)], 1, generator))
     with np.errstate(all="ignore"):
-        noise = options.SEARCH.start_noise_fractions[-1] * engine.prior.noise.level_scales[: layout.n_noise_levels]
-        hyper = match_variances(
-            engine, layout, VarianceTargets.evaluate_at(engine, theta), options.SEARCH.start_lengthscales[-1], noise
-        )
+        opt, targets = options.SEARCH, VarianceTargets.evaluate_at(engine, theta)
+        noise = opt.start_noise_fractions[-1] * engine.prior.noise.level_scales[: layout.n_noise_levels]
+        hyper = match_variances(engine, layout, targets, opt.start_lengthscales[-1], noise)
     return "" if hyper is None else engine.explain_failure(hyper)
 
 

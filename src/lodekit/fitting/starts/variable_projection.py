@@ -158,9 +158,8 @@ class VariableProjection:
 
         Shapes: noise_std (o,).
         """
-        noise_std = (
-            np.full(self.observables.count, options.SEARCH.initial_noise_fraction) if noise_std is None else noise_std
-        )
+        if noise_std is None:
+            noise_std = np.full(self.observables.count, options.SEARCH.initial_noise_fraction)
         with np.errstate(all="ignore"):
             values = self.observables.evaluate(self.to_parameters(z))
             if not all(np.isfinite(part).all() for part in (*values.factors, *values.mode_columns, values.table[0])):

@@ -78,9 +78,8 @@ class DenseData(StackedMeasurements):
         """
         parts = np.split(noise_variance, self.offsets[1:-1])
         least = np.array([np.min(part, initial=np.inf) for part in parts])
-        return self.lag_grid.covariance(
-            SpectralPoint.from_hyperparameters(coefficients, self.channel_coefficients(hyper.theta), hyper), least
-        )
+        channels = self.channel_coefficients(hyper.theta)
+        return self.lag_grid.covariance(SpectralPoint.from_hyperparameters(coefficients, channels, hyper), least)
 
     def channel_coefficients(self, theta: Array) -> Coefficients | None:
         """Return the coefficients of all channels, where the prior stands on these; the last answer is kept.
@@ -164,12 +163,10 @@ def evaluate_kernel_derivatives(
     lengths, inverse = np.unique(windows, return_inverse=True)
     by_length: tuple[PairDerivatives, PairDerivatives] = {}, {}
     lags, places = data.unique_lags
-    signs = (-1.0) ** np.arange(order + 1)[:, None, None]
+    signs, with_lag = (-1.0) ** np.arange(order + 1)[:, None, None], with_gradient and latent.needs_lag_products
     for b, a in combinations_with_replacement(range(len(lengths)), 2):
         pair = float(lengths[a]), float(lengths[b])
-        stacks = average_kernel_with_lag(
-            latent, lags, lengthscale, pair, order, with_lag=with_gradient and latent.needs_lag_products
-        )
+        stacks = average_kernel_with_lag(latent, lags, lengthscale, pair, order, with_lag=with_lag)
         # In the other order the lag has the other sign.
         for parts, stack, sign in zip(by_length, stacks, (signs, -signs), strict=False):
             parts[b, a] = sign * stack[:, places].swapaxes(1, 2)

@@ -205,12 +205,10 @@ class DenseEngine(StackedEngine):
             return ""
         with np.errstate(all="ignore"):
             prepared = build_covariance_terms(self.data, hyper, with_gradient=False)
-            if (
-                prepared is None
-                or self.data.channel_covariance(prepared.coefficients, hyper, prepared.noise_variance) is not None
-            ):
+            if prepared is None:
                 return ""
-        return _TOO_MANY_FREQUENCIES_MESSAGE
+            covariance = self.data.channel_covariance(prepared.coefficients, hyper, prepared.noise_variance)
+        return _TOO_MANY_FREQUENCIES_MESSAGE if covariance is None else ""
 
     @staticmethod
     def rejection_reason(task: EngineTask) -> str:

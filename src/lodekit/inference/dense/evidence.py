@@ -139,9 +139,8 @@ def assemble_gradient(
         quadratic = variance * np.sum(data.gather_rows(factor.terms.basis) * mode_gradient, axis=0)
         mode_deviations = 2.0 * data.prior.sum_over_groups(quadratic)
         if sizes[0]:
-            d_stacked = np.concatenate(
-                [d[:, i] for d, i in zip(factor.terms.basis_jacobian, data.index, strict=True)], axis=1
-            )
+            pairs = zip(factor.terms.basis_jacobian, data.index, strict=True)
+            d_stacked = np.concatenate([d[:, i] for d, i in pairs], axis=1)
             theta += 2.0 * d_stacked.reshape(sizes[0], -1) @ (mode_gradient * variance).ravel()
     if sizes[0] and data.observables.has_mean:
         d_mean = np.concatenate([d[:, i] for d, i in zip(factor.terms.means_jacobian, data.index, strict=True)], axis=1)

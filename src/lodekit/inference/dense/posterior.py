@@ -85,12 +85,9 @@ class DensePosterior(StackedPosterior):
 
     def covariance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
-        values = observables.evaluate(self.hyper.theta)
-        scaled = observables.units.scale_times(times)
-        basis, _ = observables.mode_basis(values, self.data.prior.groups, scaled, with_jacobian=False)
-        count, n = len(basis), len(times)
-        prior = self._prior_covariance(values, basis, scaled, values, basis, scaled)
-        reduced = self._whitened_cross_covariance(observables, values, basis, times)
+        points = self._observation_points(observables, times)
+        count, n = len(points.basis), len(times)
+        prior, reduced = self._prior_covariance(points, points), self._whitened_cross_covariance(observables, points)
         total = prior.reshape(count * n, count * n) - reduced.T @ reduced
         # Rounding can leave tiny negative numbers where the variance is zero.
         np.fill_diagonal(total, np.maximum(np.diag(total), 0.0))
@@ -98,17 +95,13 @@ class DensePosterior(StackedPosterior):
 
     def variance(self, observables: Observables, times: Array) -> Array:
         """Return the posterior variance of `observables` at `times`, as in `mean`, shape (n, o)."""
-        values = observables.evaluate(self.hyper.theta)
-        scaled = observables.units.scale_times(times)
-        basis, _ = observables.mode_basis(values, self.data.prior.groups, scaled, with_jacobian=False)
-        count, n = len(basis), len(times)
-        total = np.zeros((count, n))
+        points = self._observation_points(observables, times)
+        total = np.zeros((len(points.basis), len(times)))
         for number, latent in enumerate(self.data.prior.kernels):
             ell, deviation = self.hyper.lengthscales[number], self.hyper.amplitudes[number]
-            total += free_function_variance(latent, values.free[:, number], ell, deviation, values.windows)[:, None]
-        total += np.sum(np.stack(basis) ** 2 * self.mode_variance(), axis=2)
-        reduced = self._whitened_cross_covariance(observables, values, basis, times)
-        total -= np.sum(reduced**2, axis=0).reshape(count, n)
+            total += free_function_variance(latent, points.free[:, number], ell, deviation, points.windows)[:, None]
+        total += np.sum(points.basis**2 * self.mode_variance(), axis=2)
+        total -= np.sum(self._whitened_cross_covariance(observables, points) ** 2, axis=0).reshape(total.shape)
         # Rounding can leave a tiny negative number where the variance is zero.
         return np.maximum(total, 0.0).T
 
@@ -127,13 +120,8 @@ class DensePosterior(StackedPosterior):
         for number, latent in enumerate(data.prior.kernels):
             ell, deviation = self.hyper.lengthscales[number], self.hyper.amplitudes[number]
             drawn = sample_free_function(latent, scaled, order, ell, deviation, size, generator, windows)
-            first, second = np.split(drawn, [count * places], axis=1)
-            draws.append(
-                (
-                    first.reshape(order, places, count, size).swapaxes(0, 1),
-                    second.reshape(order, -1, len(times), size).swapaxes(0, 1),
-                )
-            )
+            parts = zip(np.split(drawn, [count * places], axis=1), (count, len(times)), strict=True)
+            draws.append([part.reshape(order, -1, n, size).swapaxes(0, 1) for part, n in parts])
         weights = generator.standard_normal((len(self.mode_variance()), size)) * np.sqrt(self.mode_variance())[:, None]
         at_data = [first for first, _ in draws], weights
         seen = self._evaluate_without_mean(self.factor.terms.coefficients, self.factor.terms.basis, at_data)
@@ -186,9 +174,8 @@ class DensePosterior(StackedPosterior):
         self, observables: Observables, coefficients: Coefficients, times: Array, samples: FunctionSamples
     ) -> Array:
         """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
-        basis, _ = observables.mode_basis(
-            coefficients, self.data.prior.groups, observables.units.scale_times(times), with_jacobian=False
-        )
+        scaled = observables.units.scale_times(times)
+        basis, _ = observables.mode_basis(coefficients, self.data.prior.groups, scaled, with_jacobian=False)
         means, _ = observables.means(coefficients, times, with_jacobian=False)
         total = self._evaluate_without_mean(coefficients, basis, samples)
         return total + np.stack(means, axis=1)[:, :, None]
@@ -204,28 +191,23 @@ class DensePosterior(StackedPosterior):
                 total[:, rows] += np.einsum("oa,ans->nos", own[rows], stack[place, : own.shape[-1]])
         return np.asarray(total)
 
-    def _prior_covariance(
-        self, first: Coefficients, basis1: list[Array], s1: Array, second: Coefficients, basis2: list[Array], s2: Array
-    ) -> Array:
-        """Return the prior covariance of two sets of observables, shape (o1, n1, o2, n2)."""
-        sides = (
-            ObservationPoints(s1, first.free, np.stack(basis1), first.windows),
-            ObservationPoints(s2, second.free, np.stack(basis2), second.windows),
-        )
-        hyper, prior = self.hyper, self.data.prior
-        roots = prior.mode_std(hyper.mode_amplitudes)
-        return np.asarray(prior_covariance(np, prior.kernels, *sides, hyper.lengthscales, hyper.amplitudes, roots))
+    def _observation_points(self, observables: Observables, times: Array) -> ObservationPoints:
+        """Return observables with their mode basis at some times."""
+        values, scaled = observables.evaluate(self.hyper.theta), observables.units.scale_times(times)
+        basis, _ = observables.mode_basis(values, self.data.prior.groups, scaled, with_jacobian=False)
+        return ObservationPoints(scaled, values.free, np.stack(basis), values.windows)
 
-    def _whitened_cross_covariance(
-        self, observables: Observables, coefficients: Coefficients, basis: list[Array], times: Array
-    ) -> Array:
+    def _prior_covariance(self, first: ObservationPoints, second: ObservationPoints) -> Array:
+        """Return the prior covariance of two sets of observables, shape (o1, n1, o2, n2)."""
+        hyper, prior = self.hyper, self.data.prior
+        scales = hyper.lengthscales, hyper.amplitudes, prior.mode_std(hyper.mode_amplitudes)
+        return np.asarray(prior_covariance(np, prior.kernels, first, second, *scales))
+
+    def _whitened_cross_covariance(self, observables: Observables, points: ObservationPoints) -> Array:
         """Return ``L^-1 cov(data, observables)``, shape (data, o * n)."""
-        data = self.data
-        scaled, at_data = observables.units.scale_times(times), observables.units.scale_times(data.times)
-        cross = self._prior_covariance(
-            self.factor.terms.coefficients, self.factor.terms.basis, at_data, coefficients, basis, scaled
-        )
-        flat = data.gather_rows(list(cross)).reshape(data.size, -1)
+        data, own, basis = self.data, self.factor.terms.coefficients, np.stack(self.factor.terms.basis)
+        measured = ObservationPoints(observables.units.scale_times(data.times), own.free, basis, own.windows)
+        flat = data.gather_rows(list(self._prior_covariance(measured, points))).reshape(data.size, -1)
         return np.asarray(solve_triangular(self.factor.cholesky, flat, lower=True, check_finite=False))
 
 
@@ -418,9 +400,8 @@ class _FourierView:
         """Return what was measured of waves with some amplitudes, shape (data, s) from (q, f, s)."""
         data = self.posterior.data
         turned = np.einsum("oqf,qfs->ofs", self.measured_coefficients, amplitudes)
-        return np.concatenate(
-            [(self._data_fourier_basis[index] @ own).real for own, index in zip(turned, data.index, strict=True)]
-        )
+        pairs = zip(turned, data.index, strict=True)
+        return np.concatenate([(self._data_fourier_basis[index] @ own).real for own, index in pairs])
 
     def evaluate_observables(self, times: Array, amplitudes: ComplexArray, weights: Array) -> Array:
         """Return observables of functions in their units, the particular solution added, shape (n, o, s).
@@ -450,10 +431,8 @@ class _FourierView:
     def _cross_covariance(self, scaled: Array) -> Array:
         """Return the covariance of the data with what is asked for, without the modes, shape (data, o, n)."""
         data = self.posterior.data
-        P = (
-            np.einsum("dqf,oqf->dof", self.measured_coefficients, np.conj(self.requested_coefficients))
-            * self.panels.weights
-        )
+        P = np.einsum("dqf,oqf->dof", self.measured_coefficients, np.conj(self.requested_coefficients))
+        P *= self.panels.weights
         waves = np.exp(-1j * np.outer(self.panels.frequencies, scaled))
         own = np.concatenate([self._data_fourier_basis.real, -self._data_fourier_basis.imag], axis=1)
         found = np.empty((data.size, P.shape[1], len(scaled)))

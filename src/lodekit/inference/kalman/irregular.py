@@ -527,11 +527,8 @@ class IrregularBlocks:
 
         Also those in Phi of deterministic states; shapes (c, n, n), (c, n, n) and (c, q, q).
         """
-        (changing, steps), s, before = (
-            self._changes[position],
-            self.model.size + 1,
-            self.moments_before_change[position],
-        )
+        (changing, steps), s = self._changes[position], self.model.size + 1
+        before = self.moments_before_change[position]
         blocks = _slice_or_index(changing, grad_D.shape[-1])
         # Products of many small matrices: blocks first.
         Phi, in_D = self._discretized.stochastic.Phi[steps], move_blocks_first(grad_D[..., blocks])

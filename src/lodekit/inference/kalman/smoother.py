@@ -230,13 +230,8 @@ class StateSmoother:
 
         Shapes: initial_states (s, k).
         """
-        layout, model, n, s = (
-            self.filter.layout,
-            self.filter.model,
-            self.filter.model.n_stochastic,
-            self.filter.model.size,
-        )
-        discretized = layout.discretize_model(model)
+        layout, model = self.filter.layout, self.filter.model
+        n, s, discretized = model.n_stochastic, model.size, layout.discretize_model(model)
         Phi, Q_root = discretized.stochastic.Phi, factor_semidefinite(discretized.stochastic.Q)
         count, places = layout.n_blocks, layout.rows_per_block
         path = np.zeros((count, places + 1, s, size))

@@ -227,11 +227,8 @@ class SquareRootFilter:
             steady = steady and u == last
             if not steady:
                 # Information of the next state, with the process noise before it eliminated.
-                through[:size], through[size:, :size], through[size:, size:] = (
-                    now.dot(Q_root_and_Phi[u]),
-                    np.eye(size),
-                    0.0,
-                )
+                through[:size] = now.dot(Q_root_and_Phi[u])
+                through[size:, :size], through[size:, size:] = np.eye(size), 0.0
                 stacked[:size] = self.H[u]
                 stacked[size:] = lapack.dgeqrf(through, overwrite_a=1)[0][size:, size:] * upper
                 before = lapack.dgeqrf(stacked, overwrite_a=1)[0][:size] * upper

@@ -198,9 +198,8 @@ class DisturbanceStates:
     @cached_property
     def _modes(self) -> tuple[Observables, Coefficients]:
         """The states of the system as observables of the modes, and their coefficients."""
-        states = Observables(
-            require_disturbances(self.response.states), self.observables.units.unscaled(self.response.shapes[0][0])
-        )
+        units = self.observables.units.unscaled(self.response.shapes[0][0])
+        states = Observables(require_disturbances(self.response.states), units)
         return states, states.evaluate(self.hyper.theta)
 
     @cached_property
@@ -362,10 +361,8 @@ class StateSpaceModel:
     @cached_property
     def state_slices(self) -> list[slice]:
         """The states of each latent function, of all disturbances, and of each group of modes."""
-        more = 0 if self.disturbances is None else self.disturbances.size
-        return consecutive_slices(
-            [*(len(unit.F) for unit in self.processes), more, *(group.size for group in self.groups)]
-        )
+        sizes = [*(len(unit.F) for unit in self.processes), 0 if self.disturbances is None else self.disturbances.size]
+        return consecutive_slices([*sizes, *(group.size for group in self.groups)])
 
     @property
     def mode_slices(self) -> list[tuple[ModeGroup, slice]]:

@@ -325,10 +325,8 @@ class ModalEngine(StackedEngine):
         theta = np.zeros(len(hyper.theta))
         if len(theta):
             scaled = _split_active(slopes * prior.mode_std(hyper.mode_amplitudes), active_rows)
-            nodes = solution.grid.nodes
-            theta += observables.mode_basis_vjp(
-                solution.coefficients, prior.groups, nodes, self._node_gradients(solution, scaled)
-            )
+            nodes, on_nodes = solution.grid.nodes, self._node_gradients(solution, scaled)
+            theta += observables.mode_basis_vjp(solution.coefficients, prior.groups, nodes, on_nodes)
             theta += observables.mean_vjp(solution.coefficients, data.times, in_means)
         none = np.zeros(0)
         return Hyperparameters(theta, none, none, mode_amplitudes, noise)

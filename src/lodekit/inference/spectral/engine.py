@@ -131,11 +131,10 @@ class SpectralEngine(BaseEngine):
         key = 0 if self.is_pointwise else count
         if key not in self._sums:
             data, units, names = self.measurements, self.prior.units, self.prior.noise.observables
-            self._sums[key] = (
-                point_statistics(data.series, units)
-                if self.is_pointwise
-                else chebyshev_statistics(data.statistics, units, names, count)
-            )
+            if self.is_pointwise:
+                self._sums[key] = point_statistics(data.series, units)
+            else:
+                self._sums[key] = chebyshev_statistics(data.statistics, units, names, count)
         return list(self._sums[key])
 
     def node_factors(self, count: int) -> list[NodeFactor]:
@@ -217,9 +216,8 @@ class SpectralEngine(BaseEngine):
             times = prior.units.unscale_times(item.nodes) if item.times is None else item.times
             means, _ = observables.means(coefficients, times, with_jacobian=False)
             m = means[item.observable]
-            total[item.observable] += (
-                item.sum_of_squares - 2.0 * float(item.weighted_values @ m) + float(item.weights @ m**2)
-            )
+            squares = item.sum_of_squares - 2.0 * float(item.weighted_values @ m) + float(item.weights @ m**2)
+            total[item.observable] += squares
             weight[item.observable] += float(item.weights.sum())
             basis, _ = observables.mode_basis(coefficients, prior.groups, item.nodes, with_jacobian=False)
             modes[item.observable] = np.mean(basis[item.observable] ** 2, axis=0)
@@ -385,18 +383,16 @@ class SpectralEvaluation:
         observables, groups = self.prior.observables, self.prior.groups
         roots = self.prior.mode_std(self.hyper.mode_amplitudes)
         on_nodes: list[tuple[list[Array], list[Array], list[Array], list[Array]]] = []
+        functions: list[ModesAndMean] = []
         for sums, node_set, *_ in grams:
             if node_set == len(on_nodes):
-                basis, d_basis = observables.mode_basis(
-                    self.coefficients, groups, sums.nodes, with_jacobian=with_gradient
-                )
+                both = observables.mode_basis(self.coefficients, groups, sums.nodes, with_jacobian=with_gradient)
+                basis, d_basis = ([part * roots for part in parts] for parts in both)
                 times = sums.times if sums.times is not None else self.prior.units.unscale_times(sums.nodes)
                 means, d_means = observables.means(self.coefficients, times, with_jacobian=with_gradient)
-                on_nodes.append(([part * roots for part in basis], [part * roots for part in d_basis], means, d_means))
-        none, functions = np.zeros(0), list[ModesAndMean]()
-        for sums, node_set, *_ in grams:
+                on_nodes.append((basis, d_basis, means, d_means))
             (basis, d_basis, means, d_means), o = on_nodes[node_set], sums.observable
-            functions.append((basis[o], d_basis[o] if d_basis else none, means[o], d_means[o] if d_means else none))
+            functions.append((basis[o], d_basis[o], means[o], d_means[o]))
         return functions
 
     def _terms(self, grams: Sequence[GramTerm], functions: Sequence[ModesAndMean]) -> list[RegressionTerm]:
@@ -426,9 +422,8 @@ class SpectralEvaluation:
         Otherwise normal equations are, unless they would lose too many digits: then a QR factorization is used.
         """
         # A search stays below the limit, so that its result can be evaluated again on frequencies chosen afresh.
-        frequencies, nodes = self.choose_resolution(
-            int(0.7 * MAX_FOURIER_WAVES) if with_gradient else MAX_FOURIER_WAVES
-        )
+        most = int(0.7 * MAX_FOURIER_WAVES) if with_gradient else MAX_FOURIER_WAVES
+        frequencies, nodes = self.choose_resolution(most)
         engine, coefficients = self.engine, self.engine.spectrum.coefficients(frequencies, self.point)
         if not np.isfinite(coefficients).all():
             return None

@@ -219,9 +219,8 @@ class ChannelSpectrum:
             number = int(np.ceil(limit / step)) + 1
             trial = FourierFrequencies((step,) * count, (min(number, 4 * most),) * count, (0.0,) * count)
             seen = _stack_coefficients(self._conditioned_density(trial, point))
-            band, reach = _bandwidth_and_correlation_range(
-                trial, seen.reshape(len(seen), -1) * np.sqrt(trial.weights), eps
-            )
+            waves = seen.reshape(len(seen), -1) * np.sqrt(trial.weights)
+            band, reach = _bandwidth_and_correlation_range(trial, waves, eps)
             if reach < 0.45 * period or int(band / step) > 4 * most - 2:
                 break
             period *= 2.0

@@ -28,7 +28,7 @@ class ConditionedDensity:
         self.frequencies, self.point = frequencies, point
         channels = point.channels
         self._frequency_powers = frequency_powers(frequencies, max(channels.shape[-1], point.free.shape[-1]))
-        B = self._frequency_response(channels)
+        B = _frequency_response(channels, self._frequency_powers)
         sizes = 2.0 * np.log(point.deviations)[:, None]
         self.log_density = CHANNEL_KERNEL.log_density(frequencies, point.lengthscales[:, None]) + sizes
         # Beyond e^-600 nothing is left of a density; its inverse must not overflow.
@@ -36,17 +36,11 @@ class ConditionedDensity:
         self._inverse_density_root = np.exp(-0.5 * np.maximum(self.log_density, floor))
         scaled = B * self._inverse_density_root[:, None]
         #: R with ``R R* = (B* S^-1 B)^-1``, shape (q, q, f), and ``S^-1/2 B R``, with orthonormal columns, (c, q, f).
-        self._density_root, self._orthonormal_columns = _householder_qr(scaled)
-
-    def _frequency_response(self, operators: Array) -> ComplexArray:
-        """Return ``W(i w)`` of operators with real coefficients, shape (o, q, f)."""
-        count, width, length = operators.shape
-        flat = operators.reshape(-1, length).astype(complex)
-        return np.asarray((flat @ self._frequency_powers[:length]).reshape(count, width, -1))
+        self.density_roots, self._orthonormal_columns = _householder_qr(scaled)
 
     @cached_property
     def _observable_response(self) -> ComplexArray:
-        found = self._frequency_response(self.point.free)
+        found = _frequency_response(self.point.free, self._frequency_powers)
         return found if self.point.windows is None else found * self._averaging_response
 
     @cached_property
@@ -57,7 +51,7 @@ class ConditionedDensity:
     @cached_property
     def coefficients(self) -> ComplexArray:
         """``W(i w) R``: what the observables see of whitened waves, shape (o, q, f)."""
-        return _multiply_per_frequency(self._observable_response, self._density_root)
+        return _multiply_per_frequency(self._observable_response, self.density_roots)
 
     @cached_property
     def observable_density(self) -> Array:
@@ -67,24 +61,19 @@ class ConditionedDensity:
     @cached_property
     def absolute_density(self) -> Array:
         """The same for waves that nowhere cancel each other: what rounding errors are measured by, shape (o, f)."""
-        if len(self._density_root) == 1:
+        if len(self.density_roots) == 1:
             return self.observable_density
-        return np.asarray(np.einsum("olf,lmf->of", _abs2(self._observable_response), _abs2(self._density_root)))
+        return np.asarray(np.einsum("olf,lmf->of", _abs2(self._observable_response), _abs2(self.density_roots)))
 
     @cached_property
     def channel_coefficients(self) -> ComplexArray:
         """``B(i w) R``: the same for the channels, shape (c, q, f)."""
         return self._orthonormal_columns / self._inverse_density_root[:, None]
 
-    @property
-    def density_roots(self) -> ComplexArray:
-        """R, whose products with its adjoint are the density of the free functions, shape (q, q, f)."""
-        return self._density_root
-
     @cached_property
     def half_log_det(self) -> Array:
         """Half the logarithm of the determinant of the density of the free functions, shape (f,)."""
-        return np.asarray(np.sum(np.log(np.abs(np.einsum("qqf->qf", self._density_root))), axis=0))
+        return np.asarray(np.sum(np.log(np.abs(np.einsum("qqf->qf", self.density_roots))), axis=0))
 
     @cached_property
     def channel_density_ratio(self) -> Array:
@@ -98,22 +87,16 @@ class ConditionedDensity:
 
         Shapes: cotangent (o, q, f).
         """
-        free, channels, root, units = (
-            self.point.free,
-            self.point.channels,
-            self._density_root,
-            self._orthonormal_columns,
-        )
+        free, channels = self.point.free, self.point.channels
+        root, units = self.density_roots, self._orthonormal_columns
         through = _multiply_per_frequency(np.conj(cotangent), root.swapaxes(0, 1))
         if self.point.windows is not None:
             through = through * self._averaging_response
         own = (through.reshape(-1, through.shape[-1]) @ self._frequency_powers[: free.shape[-1]].T).real
         if len(root) == 1:
             Z = np.sum((np.conj(cotangent) * self.coefficients).real, axis=(0, 1))
-            in_log_density, V = (
-                0.5 * Z * self.channel_density_ratio,
-                np.conj(units) * (root[0, 0] * Z * self._inverse_density_root)[:, None],
-            )
+            in_log_density = 0.5 * Z * self.channel_density_ratio
+            V = np.conj(units) * (root[0, 0] * Z * self._inverse_density_root)[:, None]
         else:
             mixed = np.einsum("omf,onf->mnf", np.conj(cotangent), self.coefficients)
             mixed = 0.5 * (mixed + np.conj(mixed.swapaxes(0, 1)))
@@ -122,12 +105,8 @@ class ConditionedDensity:
             V = np.einsum("lmf,cmf->clf", root, seen) * self._inverse_density_root[:, None]
         in_channels = -(V.reshape(-1, V.shape[-1]) @ self._frequency_powers[: channels.shape[-1]].T).real
         tilt = CHANNEL_KERNEL.log_density_lengthscale_derivative(self.frequencies, self.point.lengthscales[:, None])
-        return SpectrumGradient(
-            own.reshape(free.shape),
-            in_channels.reshape(channels.shape),
-            np.sum(in_log_density * tilt, axis=1),
-            2.0 * in_log_density.sum(axis=1),
-        )
+        lengthscales, amplitudes = np.sum(in_log_density * tilt, axis=1), 2.0 * in_log_density.sum(axis=1)
+        return SpectrumGradient(own.reshape(free.shape), in_channels.reshape(channels.shape), lengthscales, amplitudes)
 
 
 def solve_amplitudes(
@@ -141,11 +120,19 @@ def solve_amplitudes(
     Shapes: channels (c, q, k), frequencies (m,), channel_coefficients (c, m), scales (c,).
     """
     scales = np.where(scales > 0, scales, 1.0)
-    count, width, length = channels.shape
-    flat = channels.reshape(-1, length).astype(complex)
-    B = (flat @ frequency_powers(frequencies, length)).reshape(count, width, -1)
+    B = _frequency_response(channels, frequency_powers(frequencies, channels.shape[-1]))
     root, units = _householder_qr(B / scales[:, None, None])
     return np.asarray(np.einsum("lqm,cqm,cm->lm", root, np.conj(units), channel_coefficients / scales[:, None]))
+
+
+def _frequency_response(operators: Array, powers: ComplexArray) -> ComplexArray:
+    """Return ``W(i w)`` of operators with real coefficients, shape (o, q, f).
+
+    Shapes: operators (o, q, k), powers (k or more, f).
+    """
+    count, width, length = operators.shape
+    flat = operators.reshape(-1, length).astype(complex)
+    return np.asarray((flat @ powers[:length]).reshape(count, width, -1))
 
 
 def _abs2(values: ComplexArray) -> Array:

@@ -46,28 +46,25 @@ class HoldDiscretization:
 
         Shapes: steps (k,), jacobians (p, s, s) and (p, s, m).
         """
-        directions = None
+        s, m, directions = self.n_states, self.n_inputs, None
         if jacobians is not None:
             directions = np.zeros((len(jacobians[0]), len(steps), self.width, self.width))
-            directions[:, :, : self.n_states, : self.n_states] = jacobians[0][:, None] * steps[:, None, None]
-            columns = slice(self.n_states, self.n_states + self.n_inputs)
-            directions[:, :, : self.n_states, columns] = (jacobians[1] / self._input_scales)[:, None]
+            directions[:, :, :s, :s] = jacobians[0][:, None] * steps[:, None, None]
+            directions[:, :, :s, s : s + m] = (jacobians[1] / self._input_scales)[:, None]
         values, jacobian = expm_frechet(self._van_loan_matrix(steps), directions)
         factors = self._column_factors(steps)
-        return values[:, : self.n_states] * factors, jacobian[:, :, : self.n_states] * factors
+        return values[:, :s] * factors, jacobian[:, :, :s] * factors
 
     def vjp(self, steps: Array, cotangents: Array) -> tuple[Array, Array]:
         """Return the derivatives of ``sum cotangents * discretize(steps)`` in F, shape (s, s), and in G, (s, m).
 
         Shapes: steps (k,), cotangents (k, s, width).
         """
-        directions = np.zeros((1, len(steps), self.width, self.width))
-        directions[0, :, : self.n_states] = cotangents * self._column_factors(steps)
+        s, directions = self.n_states, np.zeros((1, len(steps), self.width, self.width))
+        directions[0, :, :s] = cotangents * self._column_factors(steps)
         # <W, L(X, dX)> = <L(X^T, W), dX> for the derivative L of the exponential.
         _, adjoint = expm_frechet(self._van_loan_matrix(steps).swapaxes(-1, -2), directions)
-        in_F, in_G, _ = np.split(
-            adjoint[0][:, : self.n_states], [self.n_states, self.n_states + self.n_inputs], axis=-1
-        )
+        in_F, in_G, _ = np.split(adjoint[0][:, :s], [s, s + self.n_inputs], axis=-1)
         return np.einsum("k,kij->ij", steps, in_F), in_G.sum(0) / self._input_scales
 
     def _van_loan_matrix(self, steps: Array) -> Array:

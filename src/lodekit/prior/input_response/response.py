@@ -296,9 +296,8 @@ class _StateTrajectory:
         else:
             of_steps[:, :, s:] = schedule.steps.sum_outer_products(adjoint, schedule.step_inputs)
             if len(schedule.event_steps):
-                of_lags[:, :, s:] = schedule.event_lags.sum_outer_products(
-                    adjoint[schedule.event_steps], schedule.event_changes
-                )
+                at_events = adjoint[schedule.event_steps]
+                of_lags[:, :, s:] = schedule.event_lags.sum_outer_products(at_events, schedule.event_changes)
         of_F, of_G = self.table.vjp(of_table)
         of_delays = np.zeros(m)
         if with_delays:
