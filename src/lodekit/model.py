@@ -395,6 +395,12 @@ class LODEGP:
         >>> gp.label(title="A walk", units={"t": "s", "x": "m"}).labels_["title"]
         'A walk'
         """
+        known = ("t", *self.fit_.system.plain_channels, *self.fit_.system.parameters, *self.fit_.measurements.names)
+        for name in units if isinstance(units, Mapping) else ():
+            if name not in known:
+                raise LodekitError(
+                    f"unknown name {name!r} in units; {describe_unknown(str(name), dict.fromkeys(known))}"
+                )
         self.fit_ = replace(self.fit_, labels=self.fit_.labels.updated(title, units, origin))
         return self
 

@@ -41,7 +41,7 @@ def best_with(fit: Fit, a: float) -> tuple[float, float]:
 
 
 def test_intervals_hold_what_goes_with_other_values_of_a_parameter_at_its_bound(fit: Fit) -> None:
-    assert fit.estimates["a"].note == "at its bound"
+    assert fit.estimates["a"].note == "tends to zero"
     low, high = fit.estimates["b"].interval
     falls = {a: best_with(fit, a) for a in (0.1, 0.3, 0.4, 0.7)}
     for fall, b in falls.values():

@@ -92,7 +92,7 @@ def test_steps_lead_to_the_same_end_of_a_valley_from_either_side() -> None:
     fit = fit_one_rhythm("spring_mass_damper").fit_
     objective, place = fit.setup.objective, fit.layout.index_of
     assert fit.optimum.at_bound[place("c")]
-    assert fit.estimates["c"].note == "at its bound"
+    assert fit.estimates["c"].note in ("tends to zero", "tends to infinity")
     # On the way there, m = 0.02 to 0.004 and c = 0.4 m + 0.0002 to 0.01 fit about as well.
     for m, c in ((0.02, 0.008), (0.004, 0.002)):
         x = fit.optimum.x.copy()

@@ -109,3 +109,9 @@ def test_one_file_by_two_names_is_one_file(tmp_path: Path) -> None:
     with pytest.raises(lk.LodekitError, match="name too long"):
         lk.LODEGP(WALK).fit("t,x\n" + "0,0.0\n" * 900)
     assert lk.LODEGP(WALK, random_state=0).fit(path, time=1).predict([]).shape == (0, 2)  # type: ignore[arg-type]
+
+
+def test_units_of_unknown_names_are_refused() -> None:
+    gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+    with pytest.raises(lk.LodekitError, match="unknown name 'z' in units; expected one of t, "):
+        gp.label(units={"z": "m"})

@@ -43,7 +43,7 @@ from lodekit.support.arguments import Array
 from lodekit.system.signals import ExponentialPolynomial
 from lodekit.system.structural_identifiability import find_implied_equations, format_invariants
 from lodekit.uncertainty.estimates import (
-    AT_BOUND_MESSAGE,
+    AT_BOUND_MESSAGES,
     NORMAL_QUANTILE_95,
     NOT_IDENTIFIED_MESSAGE,
     Estimate,
@@ -229,7 +229,7 @@ def apply_identifiability(
             low, high = min(old.interval[0], interval[0]), max(old.interval[1], interval[1])
             found[name] = replace(old, std_error=max(old.std_error, error), interval=(low, high))
             continue
-        if old.note == AT_BOUND_MESSAGE and verdict.reason not in ("structure", "size"):
+        if old.note in AT_BOUND_MESSAGES and verdict.reason not in ("structure", "size"):
             continue
         if not verdict.identified:
             limits = interval or (old.interval if not old.identified else (-math.inf, math.inf))

@@ -34,7 +34,7 @@ from lodekit.support.text import (
     to_json_values,
 )
 from lodekit.system.system import System
-from lodekit.uncertainty.estimates import AT_BOUND_MESSAGE, NOT_IDENTIFIED_MESSAGE, Estimate
+from lodekit.uncertainty.estimates import AT_BOUND, AT_BOUND_MESSAGES, NOT_IDENTIFIED_MESSAGE, Estimate
 
 if TYPE_CHECKING:
     from lodekit.diagnostics.diagnosis import Diagnosis
@@ -216,7 +216,7 @@ def _unneeded_parameters(layout: ParameterLayout, estimates: Mapping[str, Estima
         name, size = layout.names[number], transform.expected_magnitude
         value, is_open = estimates[name].value, not estimates[name].identified
         is_positive = transform.low == 0.0 and math.isinf(transform.high)
-        is_stuck = transform.is_unbounded and estimates[name].note == AT_BOUND_MESSAGE and abs(value) < size
+        is_stuck = transform.is_unbounded and estimates[name].note in AT_BOUND_MESSAGES and abs(value) < size
         if is_open and ((is_positive and not 0.01 * size < value < 100.0 * size) or is_stuck):
             end = "zero" if value < size else "infinity"
             found[name] = (
@@ -270,10 +270,13 @@ def _unidentified_warnings(
     reported = {*unneeded, *(name for names in by_reason.values() for name in names)}
     others = {name: each for name, each in estimates.items() if not each.identified and name not in reported}
     advice = {
-        AT_BOUND_MESSAGE: "; widen its bounds where it may go farther, or check the equations",
+        AT_BOUND: "; widen its bounds where it may go farther, or check the equations",
         NOT_IDENTIFIED_MESSAGE: ": there are too few measurements; measure more, or fix a value that is known",
     }
-    return found + [f"parameter {name} is {each.note}{advice.get(each.note, '')}" for name, each in others.items()]
+    verbs = {name: "" if each.note.startswith("tends") else "is " for name, each in others.items()}
+    return found + [
+        f"parameter {name} {verbs[name]}{each.note}{advice.get(each.note, '')}" for name, each in others.items()
+    ]
 
 
 def _describe_equivalent_parameters(

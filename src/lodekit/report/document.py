@@ -32,7 +32,7 @@ from lodekit.support.text import (
 )
 from lodekit.system.dimensions import derive_units, white_noise_unit
 from lodekit.system.display import equations_to_mathml, format_analysis
-from lodekit.uncertainty.estimates import NOT_IDENTIFIED_MESSAGE, Estimate
+from lodekit.uncertainty.estimates import AT_BOUND_MESSAGES, NOT_IDENTIFIED_MESSAGE, Estimate
 from lodekit.version import __version__
 
 #: The largest number of records with their own curves and residuals in a report.
@@ -246,8 +246,9 @@ def _parameter_sentence(context: ReportContext, name: str, estimate: Estimate) -
     unit, value = context.unit_suffix(name), f"{estimate.value:.5g}{context.unit_suffix(name)}"
     if estimate.note == "fixed":
         return f"{name} was fixed at {value}."
-    if estimate.note == "at its bound":
-        return f"{name} is at its bound: the search ended at {value}, and there is no interval."
+    if estimate.note in AT_BOUND_MESSAGES:
+        verb = "" if estimate.note.startswith("tends") else "is "
+        return f"{name} {verb}{estimate.note}: the search ended at {value}, and there is no interval."
     if estimate.note.endswith("fits equally well"):
         return f"{name} is {value}, but {estimate.note}."
     if not estimate.identified and estimate.note != NOT_IDENTIFIED_MESSAGE:

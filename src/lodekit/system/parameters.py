@@ -159,7 +159,7 @@ def _check_prior(location: float, std: float) -> None:
 
 
 @suggest_arguments
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Parameter:
     """An unknown constant of a system.
 
@@ -194,7 +194,8 @@ class Parameter:
             remedy = of_functions if isinstance(self.prior, str) and self.prior in ("latent", "channels") else ""
             raise ParameterError(f"expected prior=Normal(...) or LogNormal(...), got {self.prior!r}{remedy}")
         if not isinstance(self.positive, bool):
-            raise ParameterError(f"expected positive=True or positive=False, got {self.positive!r}")
+            advice = "fixed=2.0 for a known value, start=2.0 for a first guess"
+            raise ParameterError(f"expected positive=True or positive=False, got {self.positive!r}; use {advice}")
         if self.bounds is not None:
             object.__setattr__(self, "bounds", self._parse_bounds(self.bounds))
         for role in ("fixed", "start"):

@@ -81,8 +81,8 @@ class System:
     def __init__(
         self,
         equations: str | Sequence[str],
-        *,
         parameters: Mapping[str, Parameter] | Iterable[str] = (),
+        *,
         channels: Sequence[str] | None = None,
         basis: Any = None,
     ) -> None:

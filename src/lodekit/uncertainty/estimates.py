@@ -21,7 +21,9 @@ from lodekit.support.text import format_number, format_uncertain
 #: A 95 % interval reaches this many standard deviations to either side.
 NORMAL_QUANTILE_95 = 1.959963984540054
 #: What is said of a parameter that the data do not determine, and of one that would go farther.
-NOT_IDENTIFIED_MESSAGE, AT_BOUND_MESSAGE = "not identified by these data", "at its bound"
+NOT_IDENTIFIED_MESSAGE = "not identified by these data"
+#: Of parameters at a bound that users gave, or at the limits of the search.
+AT_BOUND_MESSAGES = AT_BOUND, AT_ZERO, AT_INFINITY = "at its bound", "tends to zero", "tends to infinity"
 #: Fewer degrees of freedom only mean that the standard error is hardly known.
 _MIN_DOF = 3.0
 #: A larger standard error, on the scale of the search, means that nothing is known.
@@ -43,7 +45,7 @@ class Estimate:
     identified : bool
         Whether the data identify it; also true for a fixed parameter.
     note : str
-        Why there is no interval, such as "fixed" or "at its bound"; empty otherwise.
+        Why there is no interval, such as "fixed", "at its bound" or "tends to zero"; empty otherwise.
 
     Examples
     --------
@@ -114,7 +116,9 @@ def estimate_parameters(
         # A parameter within a thousandth of its interval from a bound is at it.
         close = math.isfinite(width) and min(value - transform.low, transform.high - value) < 1e-3 * width
         if at_bound[position] or close:
-            found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, AT_BOUND_MESSAGE)
+            end = AT_ZERO if abs(value) < transform.expected_magnitude else AT_INFINITY
+            note = AT_BOUND if math.isfinite(width) else end
+            found[name] = Estimate(value, math.inf, (transform.low, transform.high), False, note)
             continue
         point, factor = float(x[position]), 1.0 if inflation_factors is None else float(inflation_factors[position])
         plain = math.sqrt(max(float(covariance[position, position]), 0.0))
