@@ -115,3 +115,14 @@ def test_other_jumps_of_local_times_are_not_taken_for_a_change_of_the_clock(tmp_
     rows = [f"{start + timedelta(seconds=s):%Y-%m-%d %H:%M:%S},{s}" for s in seconds]
     (tmp_path / "log.csv").write_text("\n".join(["t,x", *rows]) + "\n")
     assert not any("daylight-saving" in note for note in load_data(str(tmp_path / "log.csv"), channels=["x"]).notes)
+
+
+def test_the_only_column_of_dates_is_the_time_whatever_it_is_called(tmp_path: Path) -> None:
+    rows = "".join(f"2024-03-01 12:{k:02d};{k},5;#NV\n" for k in range(20))
+    (tmp_path / "log.csv").write_text("Messung;x;y\n" + rows + "2024-03-01 12:30;---;1\n")
+    found = load_data(str(tmp_path / "log.csv"), channels=["x", "y"]).measurements
+    assert [(item.observable, len(item.times)) for item in found.series] == [("x", 20), ("y", 1)]
+    assert found.series[0].times[:3].tolist() == [0.0, 60.0, 120.0]
+    (tmp_path / "log.csv").write_text("Messung;bis;x\n" + "2024-03-01 12:00;2024-03-01 12:01;1\n" * 3)
+    with pytest.raises(DataError, match="expected a column t or time"):
+        load_data(str(tmp_path / "log.csv"), channels=["x"])

@@ -215,7 +215,7 @@ def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
         count = source.count_rows(np.inf)
     time_column = None
     if time is not None:
-        unit = unit_from_name(time, is_time=True) or ("s" if _holds_dates(source, time) else "")
+        unit = unit_from_name(time, is_time=True) or ("s" if holds_dates(source, time) else "")
         time_column = ColumnPreview(time, source.names.index(time) + 1, unit)
     names, has_header = tuple(source.names), not have_number_names(source.names)
     return TablePreview(names, tuple(columns), time_column, why, has_header, count, record, left_out)
@@ -250,7 +250,7 @@ def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) 
     named = [name for name in source.names if is_time_name(name)]
     if len(named) == 1:
         return named[0], "recognised by its name"
-    dated = [name for name in named or source.names if _holds_dates(source, name)]
+    dated = [name for name in named or source.names if holds_dates(source, name)]
     if dated:
         return dated[0], "its cells are dates"
     for name in named or source.names:
@@ -260,7 +260,8 @@ def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) 
     return None, ""
 
 
-def _holds_dates(source: TableSource, name: str) -> bool:
+def holds_dates(source: TableSource, name: str) -> bool:
+    """Return whether a column contains dates, as its first cells tell."""
     column, _ = _read_column(source, name)
     if not isinstance(column, StringColumn):
         return isinstance(column, Timestamps)

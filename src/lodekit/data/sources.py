@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from glob import glob
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from lodekit.data.noise import NoiseSpecification, parse_noise_std
 from lodekit.data.observations import Observations, parse_observations
+from lodekit.data.preview import holds_dates
 from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, RecordSet, describe_records, split_at_gaps
 from lodekit.data.row_store import OutOfCoreRows
 from lodekit.data.statistics import Statistics
@@ -186,6 +187,10 @@ def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions
             raise DataError("the time is given both by a column and by a sampling interval; choose one")
         time = UniformlySampledTable.time
     names = {where: table.names for where, table in tables.items()}
+    if time is None and "t" not in mapping and not any(map(is_time_name, chain(*names.values()))):
+        # The only column of dates is the time, whatever it is called.
+        dates = [[name for name in table.names if holds_dates(table, name)] for table in tables.values()]
+        time = dates[0][0] if len(dates[0]) == 1 and dates.count(dates[0]) == len(dates) else None
     by_number = all(table.allows_column_numbers for table in tables.values())
     how: dict[str, Any] = {"allow_numbers": by_number}
     found = resolve_columns_of_tables(names, request.channels, mapping, time, syntax=request.argument_syntax, **how)

@@ -51,6 +51,7 @@ def guess_column_roles(
 #: Words in names of columns that hold weather.
 _WEATHER_WORDS = (
     r"outdoor|outside|exterior|ambient|t?amb|t?ext|weather|solar|sun|irradiance|irradiation|radiation|ghi|dni|dhi|wind"
+    r"|au(?:ss|ß)en\w*|globalstrahlung|ext[eé]rieure?"
 )
 #: A room has an outdoor temperature; the outlet of a heat exchanger is called so, too.
 _ROOM_WORDS, _OUTDOOR_WORDS = r"room|indoor|zone", r"t?out"
