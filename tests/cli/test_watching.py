@@ -71,6 +71,14 @@ def test_rows_that_the_fit_has_not_seen_are_predicted_and_a_fault_is_found(folde
     assert f"40 rows, {len(alarms)} alarms" in done.stderr
 
 
+def test_a_gap_is_named_before_its_alarms(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "log.csv").read_text().splitlines()
+    (tmp_path / "gap.csv").write_text("\n".join([*lines[:45], *lines[57:60]]) + "\n")
+    done, _ = watch(folder, str(tmp_path / "gap.csv"), "--once")
+    assert "no rows for 6.5 before t = 28: inputs are assumed not to have changed meanwhile" in done.stderr
+    assert "no rows for" not in watch(folder, "log.csv", "--once")[0].stderr
+
+
 def test_json_lines_and_predictions_ahead(folder: Path) -> None:
     done, _ = watch(folder, "log.csv", "--once", "--json", "--ahead", "0.5", "--false-alarms", "1e-6")
     rows = [json.loads(line) for line in done.stdout.splitlines()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from lodekit.errors import DataError, LodekitError
 from lodekit.model import LODEGP
 from lodekit.prior.observables import table_checks
 from lodekit.results.stream.stream import Stream
+from lodekit.support.text import format_quantity
 from lodekit.workflow.pipeline import date_column
 
 
@@ -86,6 +88,7 @@ def monitor_rows(
     """
     #: Rows up to this time, and so many at this time, were used by the fit, or by the resumed stream.
     last_time, rows_at_time, n_skipped = stream.time, stream.filter_state.rows_at_time, 0
+    previous, last_step = math.nan, math.inf
     options = {**table_checks(gp.system), **read_options_of_fit(gp)}
 
     def choose_options(names: Sequence[str]) -> ReadOptions:
@@ -106,6 +109,14 @@ def monitor_rows(
             rows_at_time -= item[1] == last_time
             n_skipped += 1
         else:
+            step, previous = item[1] - previous, item[1]
+            if step > 6.0 * last_step and gp.fit_.measurements.inputs:
+                length = format_quantity(step, gp.fit_.clock.unit, 3)
+                yield (
+                    f"no rows for {length} before {gp.fit_.clock.format_times(item[1])}: inputs are assumed not to "
+                    "have changed meanwhile, and alarms may follow; --fresh starts a new record"
+                )
+            last_step = step if step > 0.0 else last_step
             yield from _push_row(gp, stream, item, horizon)
     if n_skipped and not stream.rows:
         yield (
