@@ -175,6 +175,17 @@ def test_a_file_without_times_asks_for_the_time_between_lines(tmp_path: Path) ->
     assert open_data_file(tmp_path / "log.csv", 0.5).window == (0.0, 4.0)
 
 
+def test_a_time_column_that_was_chosen_is_in_the_system_file(desk: SessionController) -> None:
+    rows = "\n".join(f"{k},{k / 4},{k // 10 % 2},{(k * 7 % 13) / 3}" for k in range(40))
+    desk.set_file("log.csv", f"time,clock,u,y\n{rows}\n".encode())
+    desk.change(equations="tau*y' + y = K*u", declared="")
+    desk.session = desk.session.with_assignment(ColumnAssignment("t", "clock"))
+    assert desk.data_file is not None
+    assert desk.data_file.window == (0.0, 9.75)
+    (desk.folder / "system.toml").write_text(desk.system_file())
+    assert read_system_file(desk.folder / "system.toml").columns == {"t": "clock"}
+
+
 def test_of_a_wide_file_all_columns_can_be_chosen_though_few_are_drawn(tmp_path: Path) -> None:
     names = [f"y{k}" for k in range(50)]
     rows = [",".join([str(t), *(str((t + 1) * k % 7) for k in range(50))]) for t in range(9)]

@@ -98,6 +98,20 @@ def test_a_stepped_column_that_is_chosen_by_hand_is_proposed_as_known_input(open
     assert not tab.exception
 
 
+def test_the_time_column_can_be_chosen(open_tab: OpenTab) -> None:
+    from lodekit.studio.step_data import NO_TIME_COLUMN
+
+    tab = open_log(open_tab, "step,hours,f1,f2,u", (f"{k},{k / 4},{k * 7 % 13},{k * 5 % 11},1" for k in range(40)))
+    assert (tab.selectbox(key="time-column").value, tab.number_input(key="Fit to").value) == ("step", 39.0)
+    tab.selectbox(key="time-column").select("hours").run()
+    assert (tab.selectbox(key="time-column").value, tab.number_input(key="Fit to").value) == ("hours", 9.75)
+    assert "hours" not in tab.selectbox(key="column-f1").options
+    tab.selectbox(key="time-column").select(NO_TIME_COLUMN).run()
+    tab.number_input(key="dt").set_value(2.0).run()
+    assert tab.number_input(key="Fit to").value == 78.0
+    assert not tab.exception
+
+
 def test_both_ends_of_a_window_can_be_typed_one_after_the_other(open_tab: OpenTab) -> None:
     """An end that was typed first was exchanged with the other one."""
     tab = open_log(

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from lodekit.data.tables.cells import normalize_missing, parse_mostly_numbers, parse_number_columns
-from lodekit.data.tables.columns import format_column_list, have_number_names, is_time_name, unit_from_name
+from lodekit.data.tables.columns import (
+    IGNORED_COLUMN,
+    format_column_list,
+    have_number_names,
+    is_time_name,
+    unit_from_name,
+)
 from lodekit.data.tables.dates import Durations, Timestamps, detect_date_format, is_date
 from lodekit.data.tables.reader import TableSource, open_table
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
@@ -171,8 +177,8 @@ class TablePreview:
     skipped_columns: Mapping[str, str] = field(default_factory=dict)
 
 
-def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
-    r"""Return a preview of the columns of a file from its first rows.
+def preview_table(path: str | Path, header: bool | None = None, time_column: str = "") -> TablePreview:
+    r"""Return a preview of the columns of a file from its first rows; the time column is found if it is not given.
 
     Examples
     --------
@@ -194,6 +200,8 @@ def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
         if not any(len(values) for values in found.values() if values is not None):
             raise DataError(f"expected columns of numbers, got {format_column_list(source.names)}")
         time, why = _detect_time_column(source, found)
+        if time_column in (IGNORED_COLUMN, *source.names):
+            time, why = None if time_column == IGNORED_COLUMN else time_column, "chosen by you"
         if time is not None and found[time] is None:
             # Ambiguous dates are rejected here as they are by a fit.
             with prefix_errors(f"column {time}"):
@@ -213,12 +221,12 @@ def preview_table(path: str | Path, header: bool | None = None) -> TablePreview:
     count = max(len(values) for values in found.values() if values is not None)
     if sum(1 for _ in islice(source.blocks(source.names[:1]), 2)) > 1:
         count = source.count_rows(np.inf)
-    time_column = None
+    described = None
     if time is not None:
         unit = unit_from_name(time, is_time=True) or ("s" if holds_dates(source, time) else "")
-        time_column = ColumnPreview(time, source.names.index(time) + 1, unit)
+        described = ColumnPreview(time, source.names.index(time) + 1, unit)
     names, has_header = tuple(source.names), not have_number_names(source.names)
-    return TablePreview(names, tuple(columns), time_column, why, has_header, count, record, left_out)
+    return TablePreview(names, tuple(columns), described, why, has_header, count, record, left_out)
 
 
 def _read_column(source: TableSource, name: str) -> tuple[Any, RowLocations]:

@@ -36,6 +36,7 @@ from lodekit.studio.session import (
     ParsedEquations,
     StudioSession,
     analyze_system,
+    find_time_column,
     modes_at,
 )
 from lodekit.studio.session_files import SYSTEM_FILE, generate_system_file, unpack_session
@@ -225,14 +226,18 @@ def simulate_data(text: EquationText, values: Mapping[str, float], example: str,
 
 
 @lru_cache(maxsize=4)
-def _open_cached(path: Path, dt: float | None, split: tuple[ColumnAssignment, ...], stamp: tuple[int, int]) -> DataFile:
-    return open_data_file(path, dt, split)
+def _open_cached(
+    path: Path, dt: float | None, time_column: str, split: tuple[ColumnAssignment, ...], stamp: tuple[int, int]
+) -> DataFile:
+    return open_data_file(path, dt, time_column, split)
 
 
-def open_file(path: Path, dt: float | None, split: tuple[ColumnAssignment, ...] = ()) -> DataFile:
+def open_file(
+    path: Path, dt: float | None, time_column: str = "", split: tuple[ColumnAssignment, ...] = ()
+) -> DataFile:
     """Return the contents of a data file, and its points; if columns are given, it is split at their gaps."""
     state = path.stat()
-    return _open_cached(path, dt, split, (state.st_mtime_ns, state.st_size))
+    return _open_cached(path, dt, time_column, split, (state.st_mtime_ns, state.st_size))
 
 
 def propose(path: Path) -> tuple[str, dict[str, str], tuple[ColumnAssignment, ...]]:
@@ -255,7 +260,7 @@ def match_file(
     path: Path, dt: float | None, text: EquationText, changed: Sequence[ColumnAssignment]
 ) -> list[ColumnMatch]:
     """Return the column of each channel."""
-    return match_channels(open_file(path, dt).preview, _require_system(text), changed)
+    return match_channels(open_file(path, dt, find_time_column(changed)).preview, _require_system(text), changed)
 
 
 def write_system(session: StudioSession, text: EquationText, path: Path | None, use_starts: bool) -> str:
@@ -263,7 +268,7 @@ def write_system(session: StudioSession, text: EquationText, path: Path | None, 
     system = _require_system(text)
     if path is None:
         return generate_system_file(session, system, use_starts=use_starts)
-    look = open_file(path, session.dt).preview
+    look = open_file(path, session.dt, find_time_column(session.assignments)).preview
     guesses, mapping = to_column_roles(look, match_channels(look, system, session.assignments))
     return generate_system_file(session, system, look, guesses, mapping=mapping, use_starts=use_starts)
 

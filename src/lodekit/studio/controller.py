@@ -27,6 +27,7 @@ from lodekit.studio.session import (
     ParameterEntry,
     ParsedEquations,
     StudioSession,
+    find_time_column,
     user_message,
 )
 from lodekit.studio.session_files import (
@@ -405,8 +406,9 @@ class SessionController:
             return None
         used = (item.assignment for item in self.matches) if own.split_gaps else ()
         split = tuple(item for item in used if item.column)
-        key = (self._file_version(), own.dt, split)
-        return self._cached_call("open_file", self.path, own.dt, split, key=key, timeout=READ_TIMEOUT_SECONDS)
+        arguments = own.dt, find_time_column(own.assignments), split
+        key = (self._file_version(), *arguments)
+        return self._cached_call("open_file", self.path, *arguments, key=key, timeout=READ_TIMEOUT_SECONDS)
 
     @property
     def matches(self) -> list[ColumnMatch]:

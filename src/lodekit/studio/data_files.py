@@ -84,13 +84,18 @@ class ColumnMatch:
 
 
 def open_data_file(
-    path: Path, dt: float | None = None, split: Sequence[ColumnAssignment] = (), max_columns: int = 40
+    path: Path,
+    dt: float | None = None,
+    time_column: str = "",
+    split: Sequence[ColumnAssignment] = (),
+    max_columns: int = 40,
 ) -> DataFile:
     """Return the contents of a data file, with the points of at most `max_columns` columns.
 
+    time_column: As the user chose it; empty if it was not chosen.
     split: The columns of a fit; if there are any, the log is split at their gaps, and only these are drawn.
     """
-    preview = preview_table(path)
+    preview = preview_table(path, time_column=time_column)
     used = [column.name for column in preview.columns[:max_columns]]
     used = [item.column for item in split] or used
     names = {f"c{number}": column for number, column in enumerate(used, 1)}

@@ -168,6 +168,11 @@ class ColumnAssignment:
 DEFAULT_CHOICES: dict[str, Any] = {"noise": "channel", "latent": "se", "prior": "latent", "seed": 0}
 
 
+def find_time_column(assignments: Sequence[ColumnAssignment]) -> str:
+    """Return the time column that the user chose; empty if it was not chosen."""
+    return next((item.column for item in assignments if item.channel == "t"), "")
+
+
 @dataclass(frozen=True)
 class StudioSession:
     """Everything that the user has typed and chosen.

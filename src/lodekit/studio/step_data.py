@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from lodekit.data.tables.columns import IGNORED_COLUMN
 from lodekit.errors import LodekitError
 from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice
 from lodekit.studio.controller import SessionController
@@ -18,7 +19,7 @@ from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 
 ROLE_LABELS = {"": "measured", "hold": "known input, held"}
 ROLE_LABELS |= {"linear": "known input, linear", "auto": "known input, automatic"}
-NOT_MEASURED = "– not measured –"
+NOT_MEASURED, NO_TIME_COLUMN = "– not measured –", "– none: rows at equal intervals –"
 DATA_FILE_EXTENSIONS = ["csv", "tsv", "txt", "dat", "parquet", "pq", "gz"]
 WINDOW_TARGETS = ("the fit", "validation")
 
@@ -100,11 +101,18 @@ def _simulation_form(controller: SessionController) -> None:
 
 def _describe_file(controller: SessionController, data_file: DataFile) -> None:
     look, own = data_file.preview, controller.session
-    time = f"time in column {look.time.name} ({look.time_reason})" if look.time else "no time column"
+    time = f"{look.time.name}: {look.time_reason}" if look.time else "no time column"
     parts = [f"**{own.file}**: {look.n_rows} lines", time, *data_file.notes]
     parts += [f"{name} is not used: it {why}" for name, why in look.skipped_columns.items()]
     parts += ["no gap found, so this is one record"] * (own.split_gaps and len(data_file.records) == 1)
     st.markdown("; ".join(part.replace("[", "\\[").replace("$", "\\$") for part in parts) + ".")
+    names, now = [*look.names, NO_TIME_COLUMN], look.time.name if look.time else NO_TIME_COLUMN
+    chosen = str(edit_value(st.selectbox, "Time column", now, "time-column", options=names))
+    if chosen != now:
+        controller.session = own.with_assignment(
+            ColumnAssignment("t", IGNORED_COLUMN if chosen == NO_TIME_COLUMN else chosen)
+        )
+        st.rerun()
     if look.time is None:
         dt = edit_value(st.number_input, "Sampling interval", own.dt or 0.0, "dt", min_value=0.0)
         if (dt or None) != own.dt:

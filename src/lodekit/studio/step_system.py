@@ -222,7 +222,8 @@ def _edit_parameter(controller: SessionController, name: str) -> bool:
     if new != own:
         controller.session = controller.session.with_entry(new)
     try:
-        new.parameter()
+        # A value must be inside the bounds.
+        new.parameter(starts=True)
     except LodekitError as problem:
         show_notice(controller.error_message(problem), "warning")
     return new != own
