@@ -101,13 +101,13 @@ def _simulation_form(controller: SessionController) -> None:
 
 def _describe_file(controller: SessionController, data_file: DataFile) -> None:
     look, own = data_file.preview, controller.session
-    time = f"{look.time.name}: {look.time_reason}" if look.time else "no time column"
+    time = f"time column {look.time.name} ({look.time_reason})" if look.time else "no time column"
     parts = [f"**{own.file}**: {look.n_rows} lines", time, *data_file.notes]
     parts += [f"{name} is not used: it {why}" for name, why in look.skipped_columns.items()]
     parts += ["no gap found, so this is one record"] * (own.split_gaps and len(data_file.records) == 1)
     st.markdown("; ".join(part.replace("[", "\\[").replace("$", "\\$") for part in parts) + ".")
     names, now = [*look.names, NO_TIME_COLUMN], look.time.name if look.time else NO_TIME_COLUMN
-    chosen = str(edit_value(st.selectbox, "Time column", now, "time-column", options=names))
+    chosen = str(edit_value(st.columns(2)[0].selectbox, "Time column", now, "time-column", options=names))
     if chosen != now:
         controller.session = own.with_assignment(
             ColumnAssignment("t", IGNORED_COLUMN if chosen == NO_TIME_COLUMN else chosen)
