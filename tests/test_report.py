@@ -156,6 +156,7 @@ def test_unmeasured_channels_and_parameters_that_nothing_tells() -> None:
         if not estimate.identified:
             assert f"{name} is {estimate.note}: the search ended at" in text
     assert page.index('class="warning"') < page.index(">Results in words</h2>")
+    assert " parameters identified; " in page
     titles = [annotation["text"] for annotation in figures(page)[0]["layout"]["annotations"]]
     assert "not measured" in titles[1]
     assert len(traces(page, "measurements")) == 1

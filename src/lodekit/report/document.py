@@ -205,6 +205,12 @@ def _lead_sentence(context: ReportContext) -> str:
 def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
     """Add the warnings, or that there are none."""
     messages = [as_sentence(text) for text in context.gp.warnings_]
+    estimated = [each for each in context.gp.parameters_.values() if each.note != "fixed"]
+    if messages:
+        search = "The search converged" if context.gp.converged_ else "The search failed"
+        n_identified = sum(each.identified for each in estimated)
+        parameters = f"{n_identified} of {format_count(len(estimated), 'parameter')} identified; " if estimated else ""
+        page.add_paragraph(f"{search}; {parameters}{format_count(len(messages), 'warning')}:")
     if len(messages) == 1:
         page.add_paragraph(messages[0], "warning")
     elif messages:
