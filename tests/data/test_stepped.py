@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -103,3 +105,13 @@ def test_inputs_of_real_records_are_told_from_quantised_temperatures(name: str) 
     assert [column.name for column in look.columns if not column.input_evidence] == measured
     assert look.time is not None
     assert look.time.number == 1
+
+
+@pytest.mark.parametrize(("step", "unit"), [("30min", "h"), ("30s", "s")])
+def test_dates_a_minute_or_more_apart_are_counted_in_hours(tmp_path: Path, step: str, unit: str) -> None:
+    dates = np.datetime64("2024-01-01T00:00", "s") + np.arange(9) * np.timedelta64(int(step[:2]), step[2:].strip("in"))
+    rows = "".join(f"{date},{0.5 * number}\n" for number, date in enumerate(dates))
+    (tmp_path / "log.csv").write_text(f"time,x\n{rows}")
+    found = preview_table(tmp_path / "log.csv").time
+    assert found is not None
+    assert found.unit == unit

@@ -18,7 +18,7 @@ from lodekit.data.tables.columns import (
     is_time_name,
     unit_from_name,
 )
-from lodekit.data.tables.dates import Durations, Timestamps, detect_date_format, is_date
+from lodekit.data.tables.dates import Durations, Timestamps, detect_date_format, is_date, parse_dates
 from lodekit.data.tables.reader import TableSource, open_table
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.errors import DataError
@@ -223,7 +223,7 @@ def preview_table(path: str | Path, header: bool | None = None, time_column: str
         count = source.count_rows(np.inf)
     described = None
     if time is not None:
-        unit = unit_from_name(time, is_time=True) or ("s" if holds_dates(source, time) else "")
+        unit = unit_from_name(time, is_time=True) or _choose_date_unit(source, time)
         described = ColumnPreview(time, source.names.index(time) + 1, unit)
     names, has_header = tuple(source.names), not have_number_names(source.names)
     return TablePreview(names, tuple(columns), described, why, has_header, count, record, left_out)
@@ -266,6 +266,16 @@ def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) 
         if values is not None and len(values) > 2 and (np.diff(values) > 0).all():
             return name, "its numbers increase all the way"
     return None, ""
+
+
+def _choose_date_unit(source: TableSource, name: str) -> str:
+    """Return the unit in which dates are counted: hours if rows are a minute apart or more; empty without dates."""
+    if not holds_dates(source, name):
+        return ""
+    column, places = _read_column(source, name)
+    dates = parse_dates(normalize_missing(column), places) if isinstance(column, StringColumn) else column
+    steps = np.diff(dates.seconds)
+    return "h" if len(steps) and np.median(steps) >= 60 else "s"
 
 
 def holds_dates(source: TableSource, name: str) -> bool:

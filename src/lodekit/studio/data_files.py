@@ -105,6 +105,8 @@ def open_data_file(
         return DataFile(path, preview, {}, (0.0, 0.0))
     columns = dict(names) if preview.time is None else {**names, "t": preview.time.name}
     options: dict[str, Any] = {"channels": list(names), "columns": columns, "dt": dt, "split_gaps": bool(split)}
+    unit = "" if preview.time is None else preview.time.unit
+    options["units"] = {"t": unit} if unit else {}
     inputs = tuple(f"c{number}" for number, item in enumerate(split, 1) if item.kind)
     data = load_data(path, records=preview.record_column or None, inputs=inputs, **options)
     kept = data.measurements
@@ -114,7 +116,6 @@ def open_data_file(
         drawn = [item for item in part.plotted_series if item.observable in names]
         records[record] = {names[item.observable]: (item.times, item.values) for item in drawn}
     window = min(part.window[0] for part in parts.values()), max(part.window[1] for part in parts.values())
-    unit = "" if preview.time is None else preview.time.unit
     notes = [note for note in data.notes if " is in column " not in note]
     if len(preview.columns) > max_columns:
         notes.append(f"the first {max_columns} of {len(preview.columns)} columns are drawn")
