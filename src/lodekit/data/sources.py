@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from glob import glob
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,7 @@ from lodekit.data.tables.reader import (
     describe_file,
     describe_times,
     detect_dates,
+    expand_paths,
     open_table,
     parse_time_array,
     read_all,
@@ -485,7 +485,7 @@ def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSou
         tables["the Dask DataFrame"] = DataFrameTable(index_to_column(source))
     elif not is_path:
         tables["the DataFrame"] = DataFrameTable(own)
-    for path in _expand_paths(items) if is_path else ():
+    for path in expand_paths(items) if is_path else ():
         with prefix_errors(path):
             single = options.dt is not None or options.default_dt is not None
             tables[path] = open_table(path, options.header, single_column=single)
@@ -531,24 +531,6 @@ def _with_uniform_times(tables: dict[str, TableSource], dt: Any, advice: Argumen
         if times := [name for name in table.names if is_time_name(name)]:
             raise DataError(f"{where}: the table has a column {times[0]}; leave out {option}, or rename the column")
     return {where: UniformlySampledTable(table, float(dt)) for where, table in tables.items()}
-
-
-def _expand_paths(items: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return the files that paths and patterns mean, each once, in order."""
-    found: dict[str, str] = {}
-    for item in items:
-        path = os.path.expanduser(os.fsdecode(item))
-        if os.path.isdir(path):
-            raise DataError(f"{path}: expected a file, got a folder; a pattern such as {path}/*.csv names its files")
-        matches = [path]
-        if any(mark in path for mark in "*?[") and not os.path.exists(path):
-            matches = [*filter(os.path.isfile, glob(path, recursive=True))]
-            if not matches:
-                raise DataError(f"expected files, or a pattern like data/*.parquet, found none at {path[:200]}")
-        for match in matches:
-            # One file by two names, a link or ./, is one file.
-            found.setdefault(os.path.realpath(match), match)
-    return sorted(found.values())
 
 
 #: Where tables have more records than this, all files together, they are read in pieces and only sums are kept.

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import minimize
 
-from lodekit.fitting.hessian import invert_information
+from lodekit.fitting.hessian import invert_information, observed_information
 from lodekit.fitting.lbfgs import INFEASIBLE_VALUE, Optimum
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterTransform
@@ -545,9 +545,17 @@ def profile_from_bounds(
             low, high = np.minimum(low, x[inner] - reach), np.maximum(high, x[inner] + reach)
         return low, high
 
-    # If the evidence has not fallen at the end of a path, parameters that it moved out of their intervals are open.
+    # If the evidence has not fallen at the end of a path, parameters that it moved out of their intervals are open, and
+    # those that are determined less there than at the optimum.
     low, high = hull([each for each in paths if each[1][-1][1] < -CHI2_95_HALF], NORMAL_QUANTILE_95)
-    ends = np.array([path[-1][0][inner] for _, path in paths if path[-1][1] >= -CHI2_95_HALF]).reshape(-1, len(inner))
+    ends = np.zeros((0, len(inner)))
+    places = [*stuck, *stuck, *(k for k, _ in extra_paths)]
+    for place, (x, height) in zip(places, (path[-1] for _, path in paths), strict=True):
+        if height >= -CHI2_95_HALF:
+            is_free = ~optimum.at_bound & (np.arange(layout.size) != place)
+            variances = np.diag(invert_information(observed_information(objective, x), is_free))[inner]
+            reach = np.sqrt(2.0 * (CHI2_95_HALF + height) * np.maximum(variances, 0.0))
+            ends = np.vstack([ends, x[inner] - reach, x[inner] + reach])
     # Intervals are located to 5 %.
     is_open = [(outside > 0.05 * (high - low)).any(axis=0) for outside in (low - ends, ends - high)]
     found: dict[str, list[IntervalRung]] = {layout.names[layout.free_parameters[k]]: [] for k in inner}

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import partial
+from glob import glob
 from importlib import import_module
 from io import BytesIO
 from itertools import chain, islice
@@ -348,6 +349,24 @@ class UniformlySampledTable:
 
 #: A table that is read in blocks.
 TableSource = TextFile | ParquetFile | DataFrameTable | UniformlySampledTable
+
+
+def expand_paths(items: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return the files that paths and patterns mean, each once, in order."""
+    found: dict[str, str] = {}
+    for item in items:
+        path = os.path.expanduser(os.fsdecode(item))
+        if os.path.isdir(path):
+            raise DataError(f"{path}: expected a file, got a folder; a pattern such as {path}/*.csv names its files")
+        matches = [path]
+        if any(mark in path for mark in "*?[") and not os.path.exists(path):
+            matches = [*filter(os.path.isfile, glob(path, recursive=True))]
+            if not matches:
+                raise DataError(f"expected files, or a pattern like data/*.parquet, found none at {path[:200]}")
+        for match in matches:
+            # One file by two names, a link or ./, is one file.
+            found.setdefault(os.path.realpath(match), match)
+    return sorted(found.values())
 
 
 def open_table(path: str | Path, header: bool | None = None, *, single_column: bool = False) -> TableSource:
