@@ -45,6 +45,8 @@ def searched(name: str, seed: int) -> tuple[Fit, Watched]:
         ("slow", 540, "b"),
         # Another optimum inside the interval, beyond which its end is further away.
         ("exchange", 552, "c"),
+        # The other one of two parameters in a sum was best at zero, far below the magnitude of the data.
+        ("constant", 601, "c"),
     ],
 )
 def test_no_interval_excludes_what_a_global_search_finds(name: str, seed: int, parameter: str) -> None:

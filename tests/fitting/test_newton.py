@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.linalg import expm
 
 import lodekit as lk
 from lodekit.data.records import Measurements
+from lodekit.fitting import search_options as options
 from lodekit.fitting.hessian import observed_information
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
 from lodekit.fitting.newton import NewtonIteration, refine_newton
@@ -284,3 +286,27 @@ def test_what_runs_away_beside_disturbances_is_not_followed_for_long() -> None:
     used, objective.calls = objective.calls, 0
     refine_newton(objective, start, observed_information(objective, x))
     assert objective.calls > 1.5 * used
+
+
+def test_the_hessian_next_to_two_equal_modes_does_not_depend_on_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absorption and distribution with almost the same rate: with some seeds, bands were ten times too wide."""
+    t = np.array([0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 10, 12, 16, 24, 30, 36.0])
+    A = np.array([[-1.3, 0.0, 0.0], [1.3 / 31, -0.56, 0.18], [0.0, 0.35, -0.18]])
+    c = np.array([(expm(A * time) @ [250.0, 0.0, 0.0])[1] for time in t])
+    c += 0.06 * np.random.default_rng(5).standard_normal(16)
+    system = lk.System(
+        "G' = -ka*G; c' = ka*G/V - (ke+k12)*c + k21*p; p' = k12*c - k21*p",
+        parameters={name: lk.Parameter(positive=True) for name in ("ka", "ke", "k12", "k21", "V")},
+    )
+    data = lk.Observations([(0.0, "G", 250.0, 0.0), (0.0, "c", 0.0, 0.0), (0.0, "p", 0.0, 0.0)]).add(t, "c", c)
+    fit = lk.LODEGP(system, random_state=0).fit(data).fit_
+    objective, count, least = fit.setup.objective, fit.layout.slices.theta.stop, []
+    flat = np.linalg.eigh(observed_information(objective, fit.optimum.x, 1e-3)[:count, :count])[1][:, 0]
+    # Without steps, so that the search does not leave the points.
+    monkeypatch.setattr(options, "SEARCH", replace(options.SEARCH, newton_rounds=0))
+    for distance in np.linspace(-4e-5, 4e-5, 9):
+        start = replace(fit.optimum, x=fit.optimum.x.copy())
+        start.x[:count] += distance * flat
+        found = refine_newton(objective, start, observed_information(objective, start.x))[1]
+        least.append(np.linalg.eigvalsh(found[:count, :count])[0])
+    np.testing.assert_allclose(least, np.median(least), rtol=0.2)

@@ -12,7 +12,7 @@ from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.support.arguments import Array, Mask
 
 
-def observed_information(objective: Objective, x: Array) -> Array:
+def observed_information(objective: Objective, x: Array, step: float | None = None) -> Array:
     """Return minus the Hessian of an objective, shape (n, n), by central differences of its closed-form gradient.
 
     Shapes: x (n,).
@@ -21,7 +21,7 @@ def observed_information(objective: Objective, x: Array) -> Array:
     size = len(x)
     found = np.zeros((size, size))
     for k in range(size):
-        width = opt.hessian_step
+        width = step or opt.hessian_step
         found[k] = _hessian_row(objective, x, k, width)
         # Where the evidence is sharper than the step, a narrower one is needed; the first tells how narrow.
         while width > opt.min_hessian_step and not width**2 * abs(found[k, k]) < opt.max_hessian_step_drop:

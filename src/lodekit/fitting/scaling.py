@@ -51,13 +51,14 @@ def solve_balance_equations(
     lines: list[tuple[dict[int, float], float]] = []
     # By how much a channel is larger than its changes, on average and as a logarithm.
     offsets = {item.observable: float(np.log(max(1.0, abs(item.mean) / item.scale))) for item in summaries}
+    constant = {"", *(item.observable for item in summaries if not item.std > 1e-9 * item.scale)}
     for number, group in enumerate(groups):
-        # What does not change balances what channels are on average, not how much they change.
+        # Constant terms balance the means of channels, not their changes.
         shift = max((offsets.get(term.channel, 0.0) for term in group.monomials if not term.order), default=0.0)
         for term in group.monomials:
             line, size = _log_linear_row(term, known, index)
             line[index[number]] = -1.0
-            lines.append((line, (0.0 if term.channel else shift) - size))
+            lines.append((line, (shift if term.channel in constant else 0.0) - size))
     for item in summaries:
         lines += _observation_rows(system, item, known, index)
     solved = _solve_sparse_rows(lines, len(index))
