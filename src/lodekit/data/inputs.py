@@ -252,7 +252,7 @@ class InputGapDetector:
         self._last_samples = every[:, -2:].copy()
 
     def _candidate_gaps(self, samples: Array, neighbour_steps: Array) -> Array:
-        """Return the known and new gaps that are longer than their neighbouring steps and across which values change."""
+        """Return known and new gaps that are longer than the neighbouring steps and across which the values change."""
         new = np.concatenate([samples[:, :-1], samples[:, 1:]])[[0, 2, 1, 3]]
         new = new[:, new[1] - new[0] > 3.0 * neighbour_steps]
         every = np.concatenate([self._gaps, new], axis=1)
