@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 class DiagonalForm:
     """``[left; relations] A [right kernel] = [diag 0; 0 0]``, without fractions.
 
-    left, relations: Rows that make A diagonal, and rows that A maps to zero.
+    left, relations: Rows that make A diagonal, and relations among the rows of A.
     right, kernel: Columns that make A diagonal, and columns that A maps to zero.
     diagonal: The diagonal entries.
     """

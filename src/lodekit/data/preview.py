@@ -123,7 +123,7 @@ def _describe_isolated_jumps(values: Array, span: float) -> str:
     jumps = inner[found]
     if not len(jumps) or np.sum(jumps**2) <= 0.5 * np.sum(changes**2) or jumps.min() <= 10 * np.median(changes):
         return ""
-    # A signal that drifts as far as it jumps is a disturbed sensor.
+    # A signal that drifts as much as it jumps is a disturbed sensor, not an input.
     pieces = np.split(values, np.flatnonzero(found) + 3)
     drift = np.sqrt(np.mean(np.concatenate([piece - np.median(piece) for piece in pieces]) ** 2))
     return _describe_hold_length(len(values), len(jumps)) if drift < 0.1 * span else ""

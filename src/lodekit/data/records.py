@@ -379,7 +379,7 @@ def check_exact_residuals(times: Array, residuals: Array) -> None:
         )
 
 
-#: The name of the only record of a fit, unless it has one.
+#: The default name of the only record of a fit.
 DEFAULT_RECORD_NAME = "0"
 
 
@@ -452,7 +452,7 @@ class RecordSet(Measurements):
 
     @property
     def has_only_statistics(self) -> bool:
-        """Whether only sums are kept of a record."""
+        """Whether only sums are kept for any record."""
         return any(part.has_only_statistics for part in self.parts.values())
 
     @property

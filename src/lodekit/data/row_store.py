@@ -45,7 +45,7 @@ class OutOfCoreRows:
     noise_columns: Observables whose known standard deviations are columns of the rows.
     read_blocks: Returns the rows, in blocks.
     existing_store: The rows, if they are already on disk.
-    window: The first and last time at which one of these was measured; None for all rows.
+    window: The first and last time at which one of these was measured; None for that of all columns.
     input_statistics: Statistics of the samples of inputs, which were columns of these rows.
     checkpoints: The filter after omitted earlier rows, at the fitted hyperparameters and at neighbouring ones; None if
         no rows are omitted.
@@ -78,7 +78,7 @@ class InputSampleStatistics(NamedTuple):
     n_samples: The number of samples.
     mean, std: Mean and standard deviation.
     max_abs: The largest absolute value.
-    gap: The largest gap in its log across which it changed.
+    gap: The gap in its log across which it changed most.
     """
 
     n_samples: int
@@ -150,7 +150,7 @@ class RowStore:
     def _write_arrays(
         cls, blocks: Iterable[Array], names: tuple[str, ...], known_noise: dict[str, float], noisy: tuple[str, ...]
     ) -> RowStore:
-        """Write arrays of times, values and noise deviations; rows without any value are dropped."""
+        """Write arrays of times, values and noise standard deviations; rows without any value are dropped."""
         folder = tempfile.mkdtemp(prefix="lodekit-rows-")
         store = cls(names, names, known_noise, noisy, 0, np.inf, folder)
         weakref.finalize(store, shutil.rmtree, folder, ignore_errors=True)
@@ -172,7 +172,7 @@ class RowStore:
                 min_step = np.min(steps, where=(steps > 0) & np.isfinite(steps), initial=min_step)
                 last = float(rows[-1, 0])
                 rows = np.concatenate([held, rows])
-                # More rows of the last time may come.
+                # More rows with the last time may follow.
                 rows, held = np.split(rows, [int(np.searchsorted(rows[:, 0], last))])
                 count += _append_rows(_merge_rows_of_equal_time(rows, pairs), file)
             count += _append_rows(_merge_rows_of_equal_time(held, pairs), file)

@@ -28,7 +28,7 @@ from lodekit.support.threads import single_threaded_blas
 from lodekit.support.units import UnitConversion
 
 _Result = TypeVar("_Result")
-#: The limit of blocks that are processed at the same time, whatever the number of cores: each takes about 80 MB.
+#: The largest number of simultaneously processed blocks, for any number of cores: each takes about 80 MB.
 _MAX_WORKERS = 16
 
 
@@ -42,7 +42,7 @@ def accumulate_statistics(
     """Return sums over the measurements of tables, the number format of each table, and the order of its times.
 
     Memory does not grow with the number of rows: a first pass finds the time window, a second one accumulates blocks in
-    parallel. Blocks are added in order, so the sums do not depend on the scheduling of threads, not even by rounding.
+    parallel. Blocks are added in order, so the sums are identical to the last bit for any scheduling of threads.
     """
     # Waiting BLAS threads spin and take cores from the transforms.
     with single_threaded_blas():

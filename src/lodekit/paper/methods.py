@@ -74,7 +74,7 @@ def train_batch(
 
 @contextmanager
 def use_one_torch_thread() -> Iterator[None]:
-    """Limit PyTorch to one thread, like lodekit for matrices of this size: this is the fastest for all, and fair."""
+    """Limit PyTorch to one thread, like lodekit for matrices of this size, which is the fastest for all methods."""
     import torch
 
     threads = torch.get_num_threads()

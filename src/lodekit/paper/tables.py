@@ -35,7 +35,7 @@ def hyperparameter_cells(results: RunResults) -> Iterator[tuple[_CellKey, int, M
     """
     for system in results.systems:
         for method in ("paper", "lodekit", "baseline"):
-            # On noise-free data, rounding errors determine the end of lodekit's search, so its values mean nothing.
+            # On noise-free data, rounding errors determine where lodekit's search ends, so its values are not compared.
             for noisy in (True, False) if method != "lodekit" else (True,):
                 runs = results.select("main", system, method, noisy=noisy)
                 figures = load_published_results()["hyperparameters"][system][PUBLISHED_MODELS[method]]

@@ -191,7 +191,7 @@ class ScalarFunctions:
         return values, (slopes @ self._numerator.T - values[:, None] * (slopes @ self._denominator.T)) / bottom[:, None]
 
     def evaluate_values(self, xp: Any, theta: Any) -> Any:
-        """Return the values alone in any array library, shape (..., s), for automatic differentiation.
+        """Return only the values, in any array library, shape (..., s), for automatic differentiation.
 
         Shapes: theta (..., p).
         """

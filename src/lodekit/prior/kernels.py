@@ -393,7 +393,7 @@ def average_kernel_with_lag(
 
 
 def _integrate_derivatives(kernel: Kernel, u: Array, order: int, depth: int, *, with_lag: bool) -> Array:
-    """Return antiderivatives of h_0 ... h_order, and of u h_m, of order `depth`."""
+    """Return the `depth`-fold antiderivatives of h_0 ... h_order, and of u h_m."""
     # The list starts with h_(-2).
     known = list(kernel.antiderivatives(u)) if depth and isinstance(kernel, IntegrableKernel) else [u, u]
     known += list(kernel.derivatives(np, u, order))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Exponents by base unit; unknown words are quoted, so that they cannot be mistaken for units.
 UnitPowers = dict[str, Fraction]
 
-#: Units in terms of others, with numbers as factors; degrees Celsius have the size of a kelvin.
+#: Units in terms of others, with numbers as factors; a degree Celsius has the size of a kelvin.
 _UNITS = {
     "g": "", "m": "", "s": "", "A": "", "K": "", "mol": "", "cd": "", "rad": "1", "sr": "1",
     "N": "kg*m/s^2", "J": "N*m", "W": "J/s", "Pa": "N/m^2", "Hz": "1/s", "C": "A*s", "V": "W/A", "Ohm": "V/A",

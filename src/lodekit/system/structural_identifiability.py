@@ -59,7 +59,7 @@ class IdentifiabilityProblem:
 
     @cached_property
     def channel_indices(self) -> tuple[int | None, ...]:
-        """The index of the channel that is each observable; None if an observable is not a channel."""
+        """The index of the channel of each observable; None if the observable is not a channel."""
         indices: list[int | None] = []
         for row, signal in zip(self.observables.entries(), self.known_signals, strict=True):
             used = [j for j, values in enumerate(row) if any(values)]

@@ -117,7 +117,7 @@ class TimeOrder:
 def _find_clock_changes(times: Array, schema: TableSchema) -> tuple[tuple[str, bool], ...]:
     """Return dates at which local times go back by about an hour, or jump by one on a Sunday before 4:00.
 
-    Each comes with whether an hour is repeated.
+    Each date is paired with whether an hour is repeated.
     """
     if schema.origin is None or schema.origin.tzinfo is not None or len(times) < 3:
         return ()

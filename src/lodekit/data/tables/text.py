@@ -241,7 +241,7 @@ def _is_data_row(cells: Sequence[str]) -> bool:
 def _count_preamble(records: Sequence[Sequence[str]]) -> int:
     """Return the number of rows before the header, the row without values above the first data row and any units.
 
-    It is zero if the first row may be a header itself: it names a time, or no other row looks like a header.
+    It is zero if the first row names a time or contains data, or if no other row looks like a header.
     """
     if any(map(is_time_name, records[0])) or _is_data_row(records[0]):
         return 0

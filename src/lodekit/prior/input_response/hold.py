@@ -166,7 +166,7 @@ class UniqueSteps:
 
     @property
     def all_distinct(self) -> bool:
-        """Whether all steps have different lengths."""
+        """Whether there are as many lengths as steps."""
         return len(self.distinct) == len(self.index)
 
     @cached_property
