@@ -1,4 +1,4 @@
-"""Exact linear algebra over Q(parameters)[d]: normal forms of operator matrices and the structure that they prove.
+"""Exact linear algebra over Q(parameters)[d]: normal forms of operator matrices, and the structure that they imply.
 
 - `scalars`: coefficient rings, their fraction fields, and prime fields.
 - `polynomials`: polynomials in d, greatest common divisors, factorization, random evaluation points.

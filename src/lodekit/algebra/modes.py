@@ -1,10 +1,10 @@
 """Exponents of the autonomous part: exact multiplicities, and certified root isolation by ball arithmetic.
 
-For a system in which nothing is free, the exponents follow from a characteristic polynomial, without transformations
-and their Bezout coefficients. In the Popov form of the equations, the highest derivative of each channel is the pivot
+For a system without free functions, the exponents follow from a characteristic polynomial, without transformations and
+their Bezout coefficients. In the Popov form of the equations, the highest derivative of each channel is the pivot
 of one equation, so the lower ones are the states of ``s' = M s`` with a block companion matrix M. The elementary
 divisors follow from the exact characteristic polynomial of M (Bareiss elimination) and from the minimal polynomial at a
-random point of a large prime field. If both agree there, each factor has one Jordan block, and that is proved: a
+random point of a large prime field. If both agree there, each factor has one Jordan block, which is a proof, as a
 minimal polynomial can only become smaller at a point. Otherwise the block sizes are those at the point, which are the
 generic ones up to a probability of about 1e-15.
 """
@@ -50,9 +50,9 @@ def isolate_roots(
 ) -> list[tuple[complex, int]]:
     """Return the roots of a polynomial at rational parameter values, to full float accuracy, with exact multiplicity.
 
-    The values are put in exactly and the result is factored, so multiplicities are exact. Every root is isolated by
-    interval arithmetic and refined until its enclosure is far narrower than a float. Where a leading coefficient
-    vanishes at the values, there are fewer roots than generically.
+    The values are substituted exactly and the result is factored, so multiplicities are exact. Each root is isolated by
+    interval arithmetic and refined until its enclosure is far narrower than the spacing of floats. If a leading
+    coefficient vanishes at the values, there are fewer roots than generically.
     """
     exact = dict(values or {})
     exponents = [vector for element in polynomial for vector in ring.terms(element)]
@@ -72,7 +72,7 @@ def _isolate_simple_roots(ring: ScalarRing, polynomial: Polynomial) -> list[comp
     """Return the roots of a square-free polynomial without parameters."""
     zeros = next(power for power, element in enumerate(polynomial) if element)
     rest = polynomial[zeros:]
-    # Even and odd part share the roots whose negatives are roots as well: the imaginary ones are among these.
+    # Even and odd part share the roots whose negatives are roots as well, which include the imaginary ones.
     even = [value if power % 2 == 0 else ring.zero for power, value in enumerate(rest)]
     odd = [value if power % 2 else ring.zero for power, value in enumerate(rest)]
     may_be_imaginary = len(gcd(ring, trim(even), trim(odd))) > 1
@@ -86,7 +86,7 @@ def _isolate_simple_roots(ring: ScalarRing, polynomial: Polynomial) -> list[comp
 
 
 def _roots_at_precision(ring: ScalarRing, polynomial: Polynomial, *, may_be_imaginary: bool) -> list[complex] | None:
-    """Return rounded roots, or None where the current precision is not enough."""
+    """Return rounded roots, or None if the current precision is not sufficient."""
     if len(polynomial) < 2:
         return []
     if not ring.constants:
@@ -112,7 +112,7 @@ def _roots_at_precision(ring: ScalarRing, polynomial: Polynomial, *, may_be_imag
 
 
 def _round_ball(part: Any, *, may_vanish: bool) -> float | None:
-    """Return a ball's centre as a float, zero where it holds zero and may; None where it is too wide to tell."""
+    """Return the centre of a ball as a float, zero if it contains zero and may vanish; None if it is too wide."""
     radius = part.rad()
     if radius == 0:
         return float(part.mid())
@@ -123,7 +123,7 @@ def _round_ball(part: Any, *, may_vanish: bool) -> float | None:
 
 
 def elementary_divisors(ring: ScalarRing, equations: Sequence[Vector]) -> list[tuple[Polynomial, int]]:
-    """Return irreducible polynomials with exponents: what the solutions of square equations are made of."""
+    """Return irreducible polynomials with exponents: the elementary divisors of square equations."""
     if ring.has_relations:
         raise AlgebraError("the exponents of systems with square roots need the whole decomposition")
     parts = factor(ring, _characteristic_polynomial(ring, equations))
@@ -146,8 +146,8 @@ def elementary_divisors(ring: ScalarRing, equations: Sequence[Vector]) -> list[t
 
 
 def _jordan_block_sizes(matrix: nmod_mat, prime: int, part: nmod_poly, count: int, largest: int) -> list[int]:
-    """Return the sizes of the blocks of a factor, largest first; together they make up its exponent, the `count`."""
-    # Without ranks, where all blocks have size one, or what the largest leaves has room for one at most.
+    """Return the sizes of the blocks of a factor, largest first; their sum is its exponent, the `count`."""
+    # Without ranks, if all blocks have size one, or the largest block leaves room for at most one more.
     if largest in (0, 1) or count - largest < 2:
         sizes = [largest] * (count // largest) if largest == 1 else [largest, count - largest]
         return [size for size in sizes if size]
@@ -167,9 +167,9 @@ def _jordan_block_sizes(matrix: nmod_mat, prime: int, part: nmod_poly, count: in
 
 
 def _companion_matrix(equations: Sequence[Vector], values: Sequence[Vector]) -> list[list[Element]]:
-    """Return M of ``s' = M s`` over a field in which the equations have these values; derivatives ascend."""
+    """Return M of ``s' = M s`` for equations with given values over a field; derivatives are in ascending order."""
     width = len(equations)
-    # Each channel has one row of its own, which holds its highest derivative.
+    # Each channel has one row, which contains its highest derivative.
     owners = [pivot_index(row, [0] * width) for row in equations]
     rows = dict(zip(owners, values, strict=True))
     degree = {channel: len(row[channel]) - 1 for channel, row in zip(owners, equations, strict=True)}
@@ -202,7 +202,7 @@ def _characteristic_polynomial(ring: ScalarRing, equations: Sequence[Vector]) ->
 
 
 def _bareiss_determinant(ring: ScalarRing, rows: Sequence[Vector]) -> Polynomial:
-    """Return the determinant by fraction-free elimination in Z[d, symbols]: all that occurs are minors."""
+    """Return the determinant by fraction-free elimination in Z[d, symbols]: all intermediate results are minors."""
     matrix = [[to_multivariate(ring, entry) for entry in row] for row in rows]
     size, previous = len(rows), to_multivariate(ring, [ring.one])
     for k in range(size - 1):
@@ -213,7 +213,7 @@ def _bareiss_determinant(ring: ScalarRing, rows: Sequence[Vector]) -> Polynomial
         pivot = matrix[k]
         for row in matrix[k + 1 :]:
             lengths = [len(pivot[k]) * len(row[j]) + len(row[k]) * len(pivot[j]) for j in range(k + 1, size)]
-            # A determinant that is longer would not be factored anyway.
+            # A longer determinant would not be factored anyway.
             if max(lengths) > MAX_PRODUCT_TERMS or sum(len(entry) for entry in row) > 10 * MAX_FACTOR_TERMS:
                 raise expression_swell_error()
             row[k + 1 :] = [(pivot[k] * row[j] - row[k] * pivot[j]) // previous for j in range(k + 1, size)]

@@ -1,4 +1,4 @@
-"""Matrices over Q(parameters)[d], d = d/dt: the operator matrix of a system and the transformations of it."""
+"""Matrices over Q(parameters)[d], d = d/dt: the operator matrix of a system and its transformations."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OperatorMatrix:
-    """An m x n matrix over K[d], kept as polynomials without fractions and one denominator a row.
+    """An m x n matrix over K[d], stored as polynomials without fractions and one denominator for each row.
 
-    ring: Where the coefficients live.
+    ring: The ring of the coefficients.
     rows: Numerators, m lists of n polynomials.
-    denominators: One for each row, non-zero.
-    width: n, needed where there are no rows.
-    variable: What d is called where the matrix is shown or handed to SymPy.
+    denominators: One for each row, nonzero.
+    width: n, needed if there are no rows.
+    variable: The name of d in texts and in SymPy.
     """
 
     ring: ScalarRing
@@ -74,7 +74,7 @@ class OperatorMatrix:
         return len(self.rows), self.width
 
     def columns(self) -> list[Vector]:
-        """Return the columns of the numerators; only where every denominator is one do they describe the matrix."""
+        """Return the columns of the numerators, which describe the matrix only if all denominators are one."""
         return [[row[j] for row in self.rows] for j in range(self.width)]
 
     def take_rows(self, indices: Sequence[int]) -> OperatorMatrix:
@@ -105,7 +105,7 @@ class OperatorMatrix:
         return [[self.coefficients(i, j) for j in range(self.width)] for i in range(len(self.rows))]
 
     def weights_of_rows(self, weights: Vector) -> list[list[Scalar]]:
-        """Return operators on the rows, given those on the rows without their denominators."""
+        """Return operators on the rows, given operators on the rows without their denominators."""
         pairs = zip(weights, self.denominators, strict=True)
         return [[Scalar(self.ring, c * bottom) for c in weight] for weight, bottom in pairs]
 
@@ -155,7 +155,7 @@ class OperatorMatrix:
         return [Scalar(self.ring, value, self.denominators[i]) for value in self.rows[i][j]]
 
     def terms(self) -> list[tuple[int, int, int, Scalar]]:
-        """Return row, column, power of d and coefficient of everything that is not zero, in this order."""
+        """Return row, column, power of d and coefficient of all nonzero terms, in this order."""
         places = product(range(len(self.rows)), range(self.width))
         return [(i, j, k, value) for i, j in places for k, value in enumerate(self.coefficients(i, j)) if value]
 
@@ -201,7 +201,7 @@ def _cancel_row_content(ring: ScalarRing, row: Vector, bottom: Element) -> tuple
 
 
 def sympy_symbols(ring: ScalarRing) -> list[sympy.Expr]:
-    """Return what each symbol of the ring is for SymPy: constants as themselves, parameters as plain symbols."""
+    """Return the SymPy expression of each symbol of the ring: constants as numbers, parameters as symbols."""
     import sympy
 
     symbols: list[sympy.Expr] = []
@@ -213,7 +213,7 @@ def sympy_symbols(ring: ScalarRing) -> list[sympy.Expr]:
 
 
 def element_to_sympy(ring: ScalarRing, element: Element, symbols: list[sympy.Expr]) -> sympy.Expr:
-    """Return an `element` of `ring` as a SymPy expression in its `symbols`, as `sympy_symbols` gives them."""
+    """Return an `element` of `ring` as a SymPy expression in its `symbols`, the result of `sympy_symbols`."""
     import sympy
 
     terms = []

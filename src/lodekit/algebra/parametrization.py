@@ -1,21 +1,21 @@
 """Parametrization of all solutions by free functions and modes: f = sum_l B_l(d) z_l + sum_i C_i(d) p_i, d_i p_i = 0.
 
 The columns B_l are a minimal (column-reduced, Popov) basis of the kernel of A; the columns C_i are reduced modulo their
-d_i and modulo B. Both depend on the solution space alone, not on how the equations are written. The rows that recover
+d_i and modulo B. Both depend only on the solution space, not on how the equations are written. The rows that recover
 z and p from a solution give an exact proof that these are all solutions and only solutions.
 
 Every other basis of the kernel is B W with W unimodular (invertible over K[d]). A basis can be chosen by rows that
 compute the free functions from a solution, by columns, or by a whole V; the choice is checked, and the rows X and the
-mode columns follow. The solutions stay the same, the prior on them need not.
+mode columns follow. The solutions do not change, but the prior on them may.
 
 Degenerate parameter values: over Q(parameters) the Smith form is the generic one. If no denominator of U, V, D and the
-two inverses vanishes at a parameter value, the form there is the generic one evaluated, so these denominators contain
+two inverses vanishes at a parameter value, the form there is the generic one evaluated; so these denominators include
 every exception. Each irreducible factor is tested at zeros of it in a large prime field; a generic structure there
 proves that the factor is harmless on almost all of its zeros, and it is dropped. Exceptions that need two factors to
 vanish at once are not listed, nor are values at which a coefficient of the equations is undefined.
 
 The parametrization must be recomputed (substitute first) also at poles of its rows X and g_i, the
-`exceptional_factors`. A chosen basis can fail where the minimal one does not: `singular_basis_factors`.
+`exceptional_factors`. A chosen basis can fail at values at which the minimal one is valid: `singular_basis_factors`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ class ModeColumn:
 
     annihilator: d_i, as a canonical multiple.
     column: C, n x 1, of lower degree than d_i.
-    observable: The row g, 1 x n, that reads p off a solution: p = g(d) f. It cannot be influenced by the free
-        functions.
+    observable: The row g, 1 x n, that recovers p from a solution: p = g(d) f. The free functions cannot influence it.
     correction: The column, q x 1, by which the free functions change because C was reduced modulo the kernel.
     """
 
@@ -82,11 +81,11 @@ class Parametrization:
     """All solutions of A(d) f = 0, and only solutions.
 
     operator: A.
-    equations: The Popov form of A: the same solutions, without redundancy, the same however A was written.
+    equations: The Popov form of A: the same solutions without redundancy, independent of how A is written.
     free: B, n x q: columns of a basis of the kernel, the minimal one unless another was chosen.
-    modes: The autonomous part, empty for a controllable system. The d_i need not divide each other: what is decoupled
-        in the equations stays decoupled here.
-    chosen_observables: The rows X of a basis that somebody chose; None for the minimal basis.
+    modes: The autonomous part, empty for a controllable system. The d_i need not divide each other: parts that are
+        decoupled in the equations stay decoupled here.
+    chosen_observables: The rows X of a chosen basis; None for the minimal basis.
     """
 
     operator: OperatorMatrix
@@ -112,12 +111,12 @@ class Parametrization:
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """Degrees in d of the free columns: how many derivatives of the free functions occur."""
+        """Degrees in d of the free columns: the orders of derivatives of the free functions."""
         return tuple(self.free.degree(j) for j in range(self.free.width))
 
     @cached_property
     def free_observables(self) -> OperatorMatrix:
-        """The rows X, q x n, that read the free functions off a solution: z = X(d) f."""
+        """The rows X, q x n, that recover the free functions from a solution: z = X(d) f."""
         if self.chosen_observables is not None:
             return self.chosen_observables
         left, _, right = build_transformation_matrices(self.operator, self._decomposition.diagonal_form)
@@ -137,7 +136,7 @@ class Parametrization:
         return OperatorMatrix.from_vectors(ring, rows, len(operator.rows), operator.variable, contents)
 
     def verify(self) -> tuple[str, ...]:
-        """Return what was proved, after checking exactly that these are solutions, all of them, and none twice."""
+        """Check exactly that these are solutions, all solutions, and each once; return the proved statements."""
         unless = VerificationError.unless
         ring, variable = self.operator.ring, self.operator.variable
         unless(not (self.operator @ self.free).is_nonzero(), "A B = 0")
@@ -187,7 +186,7 @@ class Parametrization:
     def reduced_mode_observable(self, mode: int, cofactor: Polynomial) -> Vector:
         """Return the row ``cofactor g`` of a mode, given by its number `mode`, reduced by the equations and primitive.
 
-        With the cofactor d_i / f of a factor f of d_i, it shows the part of the mode that f annihilates, alone.
+        With the cofactor d_i / f of a factor f of d_i, it is the part of the mode that f annihilates.
         """
         ring = self.operator.ring
         row = self._remainder([multiply(ring, cofactor, entry) for entry in self.modes[mode].observable.rows[0]])
@@ -195,16 +194,16 @@ class Parametrization:
         return primitive_part_of_vector(ring, row, first[-1])
 
     def can_choose(self, channels: Sequence[int]) -> bool:
-        """Return whether these channels (by number) can be prescribed freely, all at once.
+        """Return whether these channels (by number) can be prescribed freely at the same time.
 
-        They can when the rows of B that belong to them are linearly independent.
+        They can if the rows of B that belong to them are linearly independent.
         """
         chosen = list(channels)
         if not len(set(chosen)) == len(chosen) <= self.free.width:
             return False
         if self._decomposition.count_inputs(sum(1 << i for i in chosen)) == len(chosen):
             return True
-        # A single point can be unlucky: that many rows are independent, but there may be more.
+        # A random point may be special: it proves that this many rows are independent, but there may be more.
         basis, _ = popov_basis(self.free.ring, [self.free.rows[i] for i in chosen], [0] * self.free.width)
         return len(basis) == len(chosen)
 
@@ -219,7 +218,7 @@ def _vanishes_modulo(matrix: OperatorMatrix, annihilator: Polynomial) -> bool:
 
 
 def parametrize(operator: OperatorMatrix, decomposition: PopovDecomposition | None = None) -> Parametrization:
-    """Return all solutions of A(d) f = 0, A the `operator`; its `decomposition` is taken over where it is known."""
+    """Return all solutions of A(d) f = 0, A the `operator`; a known `decomposition` is reused."""
     stages = decomposition or PopovDecomposition(operator.ring, operator.rows, operator.width)
     ring, width, variable = operator.ring, operator.width, operator.variable
     kernel = stages.kernel
@@ -243,7 +242,7 @@ def parametrize(operator: OperatorMatrix, decomposition: PopovDecomposition | No
 def _leading_integer_matrix(
     ring: ScalarRing, vectors: Sequence[Vector], variable: str, *, inverse: bool = False
 ) -> OperatorMatrix:
-    """Return the diagonal matrix of the leading integers of vectors, by which columns are scaled to be shown."""
+    """Return the diagonal matrix of the leading integers of vectors, by which columns are scaled for display."""
     values = [ring.rational(_leading_integer(ring, vector)) for vector in vectors]
     return OperatorMatrix.diagonal(ring, [ring.rational(1) / v if inverse else v for v in values], variable)
 
@@ -254,7 +253,7 @@ def _reduce_mode_column(
     """Reduce a column of V modulo its d_i and the kernel."""
     ring, variable = observable.ring, observable.variable
     width, count = len(raw), len(kernel)
-    # Each kernel vector carries a tag, and the last place carries the scale of the reduced vector itself.
+    # Each kernel vector carries a tag, and the last entry carries the scale of the reduced vector.
     tagged = [[*v, *([ring.one] if i == j else [] for j in range(count)), []] for i, v in enumerate(kernel)]
     multiples = [
         [annihilator if i == j else [] for j in range(width)] + [[] for _ in range(count + 1)] for i in range(width)
@@ -264,7 +263,7 @@ def _reduce_mode_column(
     reduced = reduce_modulo_basis(ring, [*raw, *([] for _ in range(count)), [ring.one]], basis, shifts)
     reduced = primitive_part_of_vector(ring, reduced, reduced[pivot_index(reduced, shifts)][-1])
     # Now reduced = s raw + kernel T modulo d_i, with tags T and scale s. Let C = reduced/leading, p = (leading/s) p',
-    # and p' the function that belonged to the raw column: raw p' = C p - kernel (T/leading) p.
+    # and p' the function of the raw column: raw p' = C p - kernel (T/leading) p.
     leading = ring.rational(_leading_integer(ring, reduced[:width]))
     unit = OperatorMatrix.diagonal(ring, [ring.rational(1) / leading], variable)
     column = OperatorMatrix.from_vectors(ring, [[entry] for entry in reduced[:width]], 1, variable) @ unit
@@ -275,13 +274,13 @@ def _reduce_mode_column(
 
 
 def _leading_integer(ring: ScalarRing, vector: Vector) -> int:
-    """Return the integer coefficient of the leading term of a vector; columns are shown with it scaled to one."""
+    """Return the integer coefficient of the leading term of a vector; it is scaled to one for display."""
     pivot = vector[pivot_index(vector, [0] * len(vector))][-1]
     return next(iter(ring.terms(pivot).values()))
 
 
 def left_inverse(matrix: OperatorMatrix) -> OperatorMatrix | None:
-    """Return a left inverse over K[d], the inverse of a square matrix; None where there is none."""
+    """Return a left inverse over K[d], the inverse of a square matrix; None if there is none."""
     ring = matrix.ring
     image, witness, _ = kernel_and_image(ring, matrix.rows)
     if len(image) < matrix.width or any(len(row[i]) != 1 for i, row in enumerate(image)):
@@ -295,9 +294,9 @@ def left_inverse(matrix: OperatorMatrix) -> OperatorMatrix | None:
 def change_basis_by_rows(
     parametrization: Parametrization, rows: OperatorMatrix, inverse: OperatorMatrix
 ) -> Parametrization:
-    """Return the parametrization whose free functions are read off a solution by given rows E: z = E(d) f."""
+    """Return the parametrization whose free functions are given rows E of a solution: z = E(d) f."""
     free = parametrization.free @ inverse
-    # A mode shares nothing with what was chosen: E C_i p = 0.
+    # A mode does not contribute to the chosen expressions: E C_i p = 0.
     modes = tuple(
         replace(mode, column=_reduce_column_modulo(mode.column - free @ (rows @ mode.column), mode.annihilator))
         for mode in parametrization.modes
@@ -308,7 +307,7 @@ def change_basis_by_rows(
 def transformed_diagonal(operator: OperatorMatrix, right: OperatorMatrix) -> list[Polynomial] | None:
     """Return the d_i, empty for zero, with ``U A V = D`` for some unimodular U, A the `operator` and V = `right`.
 
-    None where there is no such U: where the columns of A V, divided by their d_i, cannot be completed to U^-1.
+    The result is None if there is no such U: if the columns of A V, divided by their d_i, cannot be completed to U^-1.
     """
     ring, image = operator.ring, operator @ right
     # The greatest common divisor of each column, as a canonical multiple.
@@ -323,7 +322,7 @@ def transformed_diagonal(operator: OperatorMatrix, right: OperatorMatrix) -> lis
 def change_basis_by_transformation(
     parametrization: Parametrization, right: OperatorMatrix, inverse: OperatorMatrix, diagonal: Sequence[Polynomial]
 ) -> Parametrization:
-    """Return the parametrization by all of V: f = V h with d_i h_i = 0."""
+    """Return the parametrization by a whole V: f = V h with d_i h_i = 0."""
     free = [j for j, entry in enumerate(diagonal) if not entry]
     zero = OperatorMatrix.from_vectors(right.ring, [[[]] for _ in free], 1, right.variable)
     modes = tuple(
@@ -347,17 +346,17 @@ def _reduce_column_modulo(column: OperatorMatrix, divisor: Polynomial) -> Operat
 
 
 def degenerate_factors(form: SmithForm) -> list[Element]:
-    """Return the parameter factors at whose zeros the Smith form changes, tested by substituting such zeros."""
+    """Return the parameter factors at whose zeros the Smith form changes, tested at such zeros."""
     operator, ring = form.operator, form.operator.ring
 
     def differs(field: FiniteField, points: Sequence[Element]) -> bool:
         if any(not ring.map_to_finite_field(bottom, field, points) for bottom in operator.denominators):
-            return False  # the equations themselves are undefined there: nothing to parametrize
+            return False  # the equations are undefined there
         rows = _map_rows(ring, operator.rows, field, points)
         here = invariant_factors_of_diagonal(field, diagonalize(field, rows, operator.width).diagonal)
         (there,) = _map_rows(ring, [form.invariants], field, points)
         if [len(entry) for entry in there] != [len(entry) for entry in form.invariants]:
-            return True  # a leading coefficient vanishes, and a mode with it
+            return True  # a leading coefficient vanishes, and a mode loses an exponent
         return here != [primitive_part(field, entry) for entry in there]
 
     factors = _denominator_factors((form.left, form.diagonal, form.left_inverse, form.right_inverse))
@@ -365,26 +364,26 @@ def degenerate_factors(form: SmithForm) -> list[Element]:
 
 
 def _holds_at_zero(ring: ScalarRing, factor: Element, test: Callable[[FiniteField, Sequence[Element]], bool]) -> bool:
-    """Return whether a test holds at some of the random zeros of a factor; yes where no zero could be found."""
+    """Return whether a test holds at some of the random zeros of a factor; True if no zero is found."""
     for prime_field, branches in sample_zeros(ring, factor):
         return any(test(prime_field, points) for points in branches)
     return True
 
 
 def exceptional_factors(parametrization: Parametrization) -> list[Element]:
-    """Return the parameter factors at whose zeros a parametrization must not be evaluated, since it may not hold there.
+    """Return the parameter factors at whose zeros a parametrization may not hold, and must not be evaluated.
 
-    Where X and g_i are defined, the identities that prove the parametrization can be evaluated too.
+    If X and g_i are defined, the identities that prove the parametrization can be evaluated too.
     """
     rows = (parametrization.free_observables, *(mode.observable for mode in parametrization.modes))
     columns = (parametrization.free, *(mode.column for mode in parametrization.modes))
-    # Where the leading coefficient of d_i vanishes, a mode has fewer functions.
+    # If the leading coefficient of d_i vanishes, a mode has fewer functions.
     leading = [mode.annihilator[-1] for mode in parametrization.modes]
     return _denominator_factors((*rows, *columns), leading)
 
 
 def singular_basis_factors(columns: OperatorMatrix, inverses: Iterable[OperatorMatrix]) -> list[Element]:
-    """Return the parameter factors at whose zeros chosen columns are no basis any more, tested at such zeros."""
+    """Return the parameter factors at whose zeros chosen columns are no longer a basis, tested at such zeros."""
     ring, rows = columns.ring, columns.transpose()
 
     def is_singular(field: FiniteField, points: Sequence[Element]) -> bool:

@@ -1,8 +1,8 @@
 """Polynomials in d over a coefficient ring: lists of coefficients, lowest degree first, without trailing zeros.
 
 Pseudo-division, greatest common divisors, Yun's square-free factorization, and evaluation at random points of large
-prime fields (Schwartz-Zippel lemma). At a special point rank can only drop and invariant factors can only grow, so one
-point can prove full rank and controllability, however large the symbolic expressions are. The random generator is
+prime fields (Schwartz-Zippel lemma). At a special point rank can only decrease and invariant factors can only grow, so
+one point can prove full rank and controllability, however large the symbolic expressions are. The random generator is
 seeded.
 """
 
@@ -111,7 +111,7 @@ def pseudo_divide(
 def divide_exactly(
     ring: CoefficientRing, dividend: Sequence[Element], divisor: Sequence[Element]
 ) -> tuple[Element, Polynomial]:
-    """Return ``c, q`` over `ring` with ``c * dividend = q * divisor``, where the division leaves no rest."""
+    """Return ``c, q`` over `ring` with ``c * dividend = q * divisor``, a division without remainder."""
     factor, quotient, rest = pseudo_divide(ring, dividend, divisor)
     if rest:
         raise ArithmeticError("a polynomial division that must be exact left a rest")
@@ -124,7 +124,7 @@ def gcd(ring: CoefficientRing, first: Sequence[Element], second: Sequence[Elemen
     while right:
         left, right = right, pseudo_divide(ring, left, right)[2]
         if 1 in (len(left), len(right)):
-            # A constant divides everything; making it canonical can cost more than all the rest.
+            # A constant divides everything; making it canonical can cost more than the rest of the algorithm.
             return [ring.one]
         right = primitive_part(ring, right)
     return primitive_part(ring, left)
@@ -133,7 +133,7 @@ def gcd(ring: CoefficientRing, first: Sequence[Element], second: Sequence[Elemen
 def extended_gcd(
     ring: CoefficientRing, first: Sequence[Element], second: Sequence[Element]
 ) -> tuple[Polynomial, Polynomial, Polynomial]:
-    """Return ``g, s, t`` over `ring`, ``s * first + t * second = g`` a multiple of the greatest common divisor."""
+    """Return ``g, s, t`` over `ring`: ``s * first + t * second = g`` is a multiple of the greatest common divisor."""
     rows = [(list(first), [ring.one], []), (list(second), [], [ring.one])]
     while rows[1][0]:
         factor, quotient, rest = pseudo_divide(ring, rows[0][0], rows[1][0])
@@ -151,8 +151,8 @@ def extended_gcd(
 def factor(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polynomial, int]]:
     """Return the factors of positive degree of a `polynomial` over `ring`, canonical, with exact multiplicities.
 
-    Factors are irreducible over Q(constants, parameters), except where square roots or sines occur: there they are
-    square-free only, since irreducibility over an algebraic extension is not needed for exact multiplicities.
+    Factors are irreducible over Q(constants, parameters), except with square roots or sines: then they are only
+    square-free, since irreducibility over an algebraic extension is not needed for exact multiplicities.
     """
     if len(polynomial) < 2:
         return []
@@ -162,7 +162,7 @@ def factor(ring: ScalarRing, polynomial: Sequence[Element]) -> list[tuple[Polyno
         _, factors = fmpz_poly(list(polynomial)).factor()
         parts = [(list(part.coeffs()), int(count)) for part, count in factors if part.degree() > 0]
     else:
-        # Factor in Z[d, symbols] and keep what contains d (Gauss's lemma).
+        # Factor in Z[d, symbols] and keep the factors that contain d (Gauss's lemma).
         found = factor_multivariate(to_multivariate(ring, polynomial))
         parts = [(part, count) for part, count in ((from_multivariate(ring, f), n) for f, n in found) if len(part) > 1]
     canonical = [(primitive_part(ring, part), count) for part, count in parts]
@@ -184,9 +184,9 @@ def _square_free_factors(ring: ScalarRing, polynomial: Sequence[Element]) -> lis
 
 
 def to_multivariate(ring: ScalarRing, polynomial: Sequence[Element]) -> Element:
-    """Return a `polynomial` in d over `ring`, whose coefficients have symbols, as one of FLINT's in d and all symbols.
+    """Return a `polynomial` in d over `ring`, whose coefficients have symbols, as a FLINT polynomial in all of them.
 
-    Its divisions and greatest common divisors are those of Z[d, symbols]; relations of constants are not known there.
+    Divisions and greatest common divisors are those of Z[d, symbols], without the relations of constants.
     """
     context = fmpz_mpoly_ctx.get([f"v{i}" for i in range(len(ring.names) + 1)], "lex")
     terms = ((power, ring.terms(element)) for power, element in enumerate(polynomial))
@@ -194,7 +194,7 @@ def to_multivariate(ring: ScalarRing, polynomial: Sequence[Element]) -> Element:
 
 
 def from_multivariate(ring: ScalarRing, element: Element) -> Polynomial:
-    """Return the polynomial in d over `ring` that an `element` made by `to_multivariate` stands for."""
+    """Return the polynomial in d over `ring` of an `element` made by `to_multivariate`."""
     if not element:
         return []
     powers: list[dict[tuple[int, ...], int]] = [{} for _ in range(int(element.degrees()[0]) + 1)]
@@ -234,7 +234,7 @@ def roots_modulo_prime(prime: int, polynomial: Sequence[int]) -> list[int]:
 def specialize(
     ring: ScalarRing, polynomial: Sequence[Element], values: Mapping[str, Fraction]
 ) -> tuple[ScalarRing, Polynomial]:
-    """Return the ring that is left of `ring` at rational `values`, and a multiple of the `polynomial` in it.
+    """Return the ring of constants of `ring`, and a multiple of the `polynomial` at rational `values` in it.
 
     Parameters without a value must not occur in the polynomial.
     """
@@ -253,7 +253,7 @@ def specialize(
 
 
 def format_polynomial(coefficients: Sequence[Scalar], variable: str = "d") -> str:
-    """Return `coefficients`, lowest first, as users would write a polynomial in `variable`: ``d^2 + (a + b)*d``."""
+    """Return `coefficients`, lowest first, as the text of a polynomial in `variable`: ``d^2 + (a + b)*d``."""
     powers = ["", variable, *(f"{variable}^{power}" for power in range(2, len(coefficients)))]
     pairs = list(zip(coefficients, powers, strict=False))
     return format_sum((value, base) for value, base in reversed(pairs) if value)
@@ -269,14 +269,14 @@ def map_polynomial_to_finite_field(
 def sample_points(ring: ScalarRing, seed: int = 0) -> Iterator[tuple[FiniteField, list[Element]]]:
     """Yield points from a `seed`, one coordinate for each symbol of `ring`.
 
-    The squares of square roots and sines are respected.
+    The relations for squares of square roots and sines hold at the points.
     """
     for field, branches in _sample_fields(ring, random.Random(seed)):
         yield field, branches[0]
 
 
 def sample_zeros(ring: ScalarRing, factor: Element) -> Iterator[tuple[FiniteField, list[list[Element]]]]:
-    """Yield fields with zeros of a parameter `factor` in `ring`, on many branches of roots and on all of the factor.
+    """Yield fields with zeros of a parameter `factor` in `ring`, on many branches of square roots and sines.
 
     Over an extension by square roots, a factor that is irreducible over the rationals can split, and only one of the
     parts may matter; hence the branches.
@@ -302,8 +302,8 @@ def sample_zeros(ring: ScalarRing, factor: Element) -> Iterator[tuple[FiniteFiel
 
 
 def _sample_fields(ring: ScalarRing, generator: random.Random) -> Iterator[tuple[FiniteField, list[list[Element]]]]:
-    """Yield fields in which all square roots and sines of the ring exist, with a point on each branch of them."""
-    # Each square root and each sine exists modulo every second prime only; a system has few.
+    """Yield fields in which all square roots and sines of the ring exist, with a point on each of their branches."""
+    # Each square root or sine exists only modulo every second prime; a system has few of them.
     for _ in range(2000):
         while not fmpz(prime := generator.getrandbits(60) | (1 << 60) | 1).is_prime():
             pass

@@ -1,13 +1,13 @@
-"""State-space realization of equations ``P(d) g + R(d) v = 0`` in observer form; nothing is inverted.
+"""State-space realization of equations ``P(d) g + R(d) v = 0`` in observer form, without inverting a matrix.
 
 P is brought to its Popov form, with R carried along. A row of degree r then reads ``c_0 + c_1' + ... + c_r^(r) = 0``
-where each c_k is a combination of g and v, and its states are what Horner's rule leaves on the way,
+where each c_k is a combination of g and v, and its states are the intermediate results of Horner's rule,
 
     w_1 = c_r,  w_2 = w_1' + c_(r-1),  ...,  w_r' + c_0 = 0.
 
-So there are as many states as the sum of the row degrees, which counts what v cannot influence as well. The
-coefficients of g in the c_r are triangular, in the order of the degrees, so g follows from the w_1 and from v. Where
-one derivative of v is allowed, R may have degree r + 1, and ``w_1 = c_r + c_(r+1)'``.
+The number of states is the sum of the row degrees, which includes states that v cannot influence. The coefficients of g
+in the c_r are triangular, in the order of the degrees, so g follows from the w_1 and from v. If one derivative of v is
+allowed, R may have degree r + 1, and ``w_1 = c_r + c_(r+1)'``.
 
 References
 ----------
@@ -31,9 +31,9 @@ ScalarMatrix = list[list[Scalar]]
 class LeftMatrixFraction:
     """``P(d) g + R(d) v = 0`` with P in Popov form.
 
-    n_outputs, n_inputs: How many functions there are in g and in v.
-    rows: P and R side by side, by the position in g whose highest derivative a row holds.
-    input_constraints: R of what holds for v alone, whatever g is.
+    n_outputs, n_inputs: The numbers of functions in g and in v.
+    rows: P and R side by side, by the position in g of the highest derivative in a row.
+    input_constraints: R of the equations that contain only v.
     """
 
     ring: ScalarRing
@@ -47,11 +47,11 @@ class LeftMatrixFraction:
         return len(self.rows[pivot][pivot]) - 1
 
     def improper_degree(self, pivot: int, input_index: int) -> int:
-        """Return by how many derivatives of one input the row of a `pivot` exceeds its degree in g."""
+        """Return by how many derivatives of an input the row of a `pivot` exceeds its degree in g."""
         return len(self.rows[pivot][self.n_outputs + input_index]) - 1 - self.degree(pivot)
 
     def leading_input_coefficient(self, pivot: int, input_index: int) -> Scalar:
-        """Return the factor of the highest derivative of one input in g at position `pivot`.
+        """Return the factor of the highest derivative of an input in g at position `pivot`.
 
         It is exact for a row with the largest improper degree and, among these, the largest degree.
         """
@@ -61,7 +61,7 @@ class LeftMatrixFraction:
     def realize(self) -> tuple[dict[str, ScalarMatrix], list[list[list[Scalar]]]]:
         """Return F, G, H, D and D1 of ``x' = F x + G v``, ``g = H x + D v + D1 v'``, and the states as operators.
 
-        Functions in g without a row are zero. No improper degree may be above one. The operators act on g and v.
+        Functions in g without a row are zero. Improper degrees must be at most one. The operators act on g and v.
         """
         pivots = list(self.rows)
         first, states = {}, 0
@@ -89,14 +89,14 @@ class LeftMatrixFraction:
         return {"A": F, "B": G, "C": H, "D": D, "D1": D1}, operators
 
     def _coefficient(self, pivot: int, column: int, power: int) -> Scalar:
-        """Return a coefficient of the row of a pivot, made monic."""
+        """Return a coefficient of the row of a pivot, which is made monic."""
         polynomial = self.rows[pivot][column]
         if not 0 <= power < len(polynomial):
             return self.ring.rational(0)
         return Scalar(self.ring, polynomial[power], self.rows[pivot][pivot][-1])
 
     def _coefficient_row(self, pivot: int, power: int, outputs: ScalarMatrix, states: int) -> list[Scalar]:
-        """Return ``-c_k`` of a row in terms of states, v and v', where all that it needs of g is known."""
+        """Return ``-c_k`` of a row in terms of states, v and v', given the rows of g that it needs."""
         total = [self.ring.rational(0)] * (states + 2 * self.n_inputs)
         for column in range(self.n_outputs):
             factor = self._coefficient(pivot, column, power)
@@ -110,7 +110,7 @@ class LeftMatrixFraction:
         """Return g in terms of states, v and v'."""
         width = states + 2 * self.n_inputs
         outputs = [[self.ring.rational(0)] * width for _ in range(self.n_outputs)]
-        # A row holds, at its degree, only functions whose own rows have a larger one.
+        # At its degree, a row contains only functions whose rows have a larger degree.
         for pivot in sorted(pivots, key=self.degree, reverse=True):
             degree = self.degree(pivot)
             total = self._coefficient_row(pivot, degree, outputs, states)
@@ -148,7 +148,7 @@ class LeftMatrixFraction:
 
 
 def _multiply_row(row: list[Scalar], matrix: ScalarMatrix, width: int, zero: Scalar) -> list[Scalar]:
-    """Return a row times a matrix with so many columns."""
+    """Return a row times a matrix with the given number of columns."""
     product = [zero] * width
     for value, line in zip(row, matrix, strict=True):
         if value:
@@ -161,7 +161,7 @@ def observable_rows(
 ) -> tuple[list[Scalar], ScalarMatrix]:
     """Return an observable as a row on the states, and rows on derivatives of the inputs.
 
-    With ``g = H x + D v + D1 v'``, each further derivative takes H to H F, and adds H G to what stands before v.
+    With ``g = H x + D v + D1 v'``, each further derivative maps H to H F, and H G becomes the coefficient of v.
     """
     F, G, H, *feedthrough = matrices
     size, count = len(F), len(feedthrough[0][0]) if feedthrough[0] else 0
@@ -195,7 +195,7 @@ def resolvent_fraction(
         return sum((a * b for a, b in zip(first, second, strict=True) if a and b), zero)
 
     top, bottom = [], [one]
-    # The columns of M_k.
+    # The list contains the columns of M_k.
     current = [[one if i == j else zero for i in range(size)] for j in range(size)]
     for k in range(1, size + 1):
         top.append(dot(row, [dot(entries, column) for entries in zip(*current, strict=True)]))

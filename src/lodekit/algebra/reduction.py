@@ -5,10 +5,10 @@ A *vector* is a list of polynomials, and a list of vectors spans a module. Order
 unique up to scalars. One shift for all gives a minimal basis; a large shift on some positions eliminates those first,
 which yields kernels and transformation matrices; shifts that decrease steeply give the Hermite form.
 
-Degrees never grow on the way, and every vector is kept free of common factors, so coefficients stay as small as the
-answer needs: a textbook Smith elimination is slower by orders of magnitude on such systems (benchmarks/algebra.py).
-Where coefficients are integers, with no symbols among them, FLINT's polynomials take the place of lists inside: the
-same steps, which count where channels are hundreds.
+Degrees never grow during the reduction, and every vector is kept free of common factors, so coefficients stay as small
+as the result requires: a textbook Smith elimination is slower by orders of magnitude on such systems
+(benchmarks/algebra.py). With integer coefficients, FLINT polynomials replace lists internally: the steps are the same,
+but faster with hundreds of channels.
 
 References
 ----------
@@ -28,10 +28,10 @@ from lodekit.algebra.polynomials import Polynomial, map_polynomial_to_finite_fie
 from lodekit.algebra.scalars import MAX_PRODUCT_TERMS, CoefficientRing, Element, ScalarRing, expression_swell_error
 
 Vector = list[Polynomial]
-#: A vector of FLINT's polynomials, which have lengths and coefficients as lists do.
+#: A vector of FLINT polynomials, whose lengths and coefficients are accessed like those of lists.
 _FlintVector = list[Any]
 
-#: A shift beyond every degree that occurs: its positions are eliminated before all others.
+#: A shift beyond all degrees: its positions are eliminated before all others.
 ELIMINATION_SHIFT = 1 << 40
 
 
@@ -52,7 +52,7 @@ def pivot_index(vector: Vector, shifts: Sequence[int | None]) -> int:
 def primitive_part_of_vector(ring: CoefficientRing, vector: Vector, pivot: Element) -> Vector:
     """Return the primitive multiple of a `vector` over `ring`.
 
-    Its elements have no common factor, and `pivot`, one of them, is root-free and positive.
+    Its elements have no common factor, and `pivot`, one of them, is free of roots and positive.
     """
     unit = ring.canonical_multiplier(pivot)
     if _is_flint_vector(vector):
@@ -104,7 +104,7 @@ def _leading_coefficient(polynomial: Any) -> Element:
 
 
 def _cancel_term(ring: CoefficientRing, vector: Vector, pivot_vector: Vector, position: int, degree: int) -> Vector:
-    """Return the combination of both that has no ``d^degree`` at the position."""
+    """Return the combination of both vectors without ``d^degree`` at the position."""
     pivot, target = _leading_coefficient(pivot_vector[position]), vector[position][degree]
     shift = degree + 1 - len(pivot_vector[position])
     common = ring.common_factor(pivot, target)
@@ -145,7 +145,7 @@ def _count_vector_terms(ring: CoefficientRing, vector: Vector) -> int:
 def _weak_popov_basis(
     ring: CoefficientRing, vectors: Iterable[Vector], shifts: Sequence[int | None]
 ) -> tuple[dict[int, Vector], list[Vector]]:
-    """Return a basis with distinct leading positions, and what was left of vectors that vanish in the ordered part."""
+    """Return a basis with distinct leading positions, and the remainders of vectors whose ordered part vanishes."""
 
     def weight(vector: Vector) -> int:
         position = pivot_index(vector, shifts)
@@ -172,7 +172,7 @@ def _weak_popov_basis(
                 raise expression_swell_error()
             position = pivot_index(vector, shifts)
             if ring.has_relations and position >= 0:
-                # Common factors that hide behind square roots come out when the leading coefficient is free of them.
+                # Common factors hidden by square roots appear when the leading coefficient is free of roots.
                 vector = primitive_part_of_vector(ring, vector, vector[position][-1])
     return basis, vanished
 
@@ -206,8 +206,8 @@ def popov_basis(
 ) -> tuple[dict[int, Vector], list[Vector]]:
     """Return the canonical basis by leading position, and the carried parts of vectors that vanish.
 
-    Every vector is the primitive multiple with a positive leading coefficient, so the result is unique: it depends on
-    the module and the shifts alone (where nothing is carried, or nothing vanishes).
+    Every vector is the primitive multiple with a positive leading coefficient, so the result is unique: it depends only
+    on the module and the shifts (if nothing is carried along, or nothing vanishes).
     """
     if is_plain := isinstance(ring.one, fmpz):
         vectors = [_to_flint(vector) for vector in vectors]
@@ -224,7 +224,7 @@ def popov_basis(
 def kernel_and_image(
     ring: CoefficientRing, vectors: Sequence[Vector]
 ) -> tuple[list[Vector], list[Vector], list[Vector]]:
-    """Return the Popov basis of the module over `ring` that `vectors` span, with how it is combined from them."""
+    """Return the Popov basis of the module over `ring` spanned by `vectors`, its coefficients, and the kernel."""
     if not vectors:
         return [], [], []
     width, count = len(vectors[0]), len(vectors)
@@ -239,8 +239,8 @@ def kernel_and_image(
 def is_provably_left_prime(ring: ScalarRing, equations: Sequence[Vector], width: int) -> bool:
     """Return whether a random point proves that the equations leave no mode; False if it proves nothing.
 
-    The determinants of the equations times random matrices are combinations of the maximal minors: where two of them
-    have no common zero, the minors have none.
+    The determinants of the equations times random matrices are combinations of the maximal minors: if two of them have
+    no common zero, neither do the minors.
     """
     rank = len(equations)
     if not rank:
@@ -267,7 +267,7 @@ def is_provably_left_prime(ring: ScalarRing, equations: Sequence[Vector], width:
 
 
 def _interpolate_newton(values: Sequence[int], prime: int) -> nmod_poly:
-    """Return the polynomial with these values at 0, 1, 2, ...: Newton's differences."""
+    """Return the polynomial with these values at 0, 1, 2, ..., by Newton's divided differences."""
     differences = list(values)
     for order in range(1, len(values)):
         inverse = pow(order, -1, prime)

@@ -43,7 +43,7 @@ class FiniteField:
         return element
 
     def common_factor(self, first: Element, second: Element) -> Element:
-        """Return `first`, whatever `second` is: in a field an elimination subtracts a quotient and scales nothing."""
+        """Return `first`, whatever `second` is: in a field, an elimination subtracts quotients without scaling."""
         return first
 
     def content(self, elements: Iterable[Element]) -> Element:
@@ -72,7 +72,7 @@ def format_rational(value: Fraction) -> str:
     ('9.81', '2/3', '1/1099511627776')
     """
     rest, digits = value.denominator, 0
-    # Each step is one more decimal place, as few as there can be.
+    # Each step adds one decimal place, the smallest possible number of them.
     while rest % 5 == 0 or rest % 2 == 0:
         rest //= 10 if rest % 10 == 0 else 5 if rest % 5 == 0 else 2
         digits += 1
@@ -98,7 +98,7 @@ class NamedConstant:
 
     @property
     def name(self) -> str:
-        """The constant as users write it.
+        """The constant in the user's notation.
 
         Examples
         --------
@@ -114,11 +114,11 @@ class NamedConstant:
 
     @property
     def cosine(self) -> NamedConstant:
-        """The cosine of the same angle: what the square of a sine is written in."""
+        """The cosine of the same angle, which replaces the square of a sine."""
         return replace(self, kind="cos")
 
     def enclose(self) -> Any:
-        """Return a ball (``arb``) that holds the value, at the current precision of FLINT."""
+        """Return a ball (``arb``) that contains the value, at the current precision of FLINT."""
         if self.kind == "pi":
             return arb.pi()
         argument = arb(fmpq(self.argument.numerator, self.argument.denominator))
@@ -129,8 +129,8 @@ class NamedConstant:
 
 #: Largest number of terms of a multivariate polynomial that is factored.
 MAX_FACTOR_TERMS = 4_000
-#: Largest number of terms of a product before like terms are collected; a larger one aborts the computation. That is
-#: about a second, and a hundred times what hand-written systems need.
+#: Largest number of terms of a product before like terms are collected; a larger one aborts the computation. It takes
+#: about a second, and is a hundred times as many as hand-written systems need.
 MAX_PRODUCT_TERMS = 1_000_000
 
 
@@ -150,10 +150,10 @@ copyreg.pickle(
 
 @dataclass(frozen=True)
 class ScalarRing:
-    """``Z[constants, parameters]`` modulo the squares of its square roots and sines.
+    """``Z[constants, parameters]`` modulo the relations for squares of its square roots and sines.
 
     parameters: Names of the parameters; any text.
-    constants: A sine needs its cosine before it.
+    constants: Named constants; a sine must follow its cosine.
 
     Examples
     --------
@@ -174,7 +174,7 @@ class ScalarRing:
 
     def __post_init__(self) -> None:
         count = len(self.constants) + len(self.parameters)
-        # Neutral names inside FLINT: users' names may be anything.
+        # Neutral names inside FLINT, since users may choose any names.
         context: Any = fmpz_mpoly_ctx.get([f"s{i}" for i in range(count)], Ordering.lex) if count else None
         one = context.constant(1) if context else fmpz(1)
         squares: dict[int, Element] = {}
@@ -231,7 +231,7 @@ class ScalarRing:
         return self._context.from_dict(dict(terms))
 
     def reduce(self, element: Element) -> Element:
-        """Return the element with the squares of square roots and sines replaced by what they equal."""
+        """Return the element with the squares of square roots and sines replaced by equal expressions."""
         for index, square in self._squares.items():
             if element.degrees()[index] < 2:
                 continue
@@ -259,7 +259,7 @@ class ScalarRing:
         return divisor
 
     def count_terms(self, elements: Iterable[Element]) -> int:
-        """Return how many terms the elements have in all; zero without symbols."""
+        """Return the total number of terms of the elements; zero without symbols."""
         return 0 if self._context is None else sum(len(element) for element in elements)
 
     def common_multiple(self, elements: Iterable[Element]) -> Element:
@@ -274,9 +274,9 @@ class ScalarRing:
         return element // divisor
 
     def canonical_multiplier(self, element: Element) -> Element:
-        """Return a non-zero multiplier that makes the element free of square roots and sines, and positive in sign."""
+        """Return a nonzero multiplier that makes the element free of square roots and sines, and positive in sign."""
         conjugates = []
-        # Rationalizing happens less often than multiplication, so its products may be ten times as large.
+        # Rationalizing is less frequent than multiplication, so its products may be ten times as large.
         for index in self._squares:
             if not element.degrees()[index]:
                 continue
@@ -286,7 +286,7 @@ class ScalarRing:
             conjugates.append(conjugate)
             element = self.reduce(element * conjugate)
         multiplier = self.one
-        # The last ones have the fewest roots in them: products stay small for as long as they can.
+        # The last conjugates contain the fewest roots, so products stay small for as long as possible.
         for conjugate in reversed(conjugates):
             if len(multiplier) * len(conjugate) > 10 * MAX_PRODUCT_TERMS:
                 raise expression_swell_error()
@@ -310,13 +310,13 @@ class ScalarRing:
         return bool(element) and any(element.degrees()[index] for index in self._squares)
 
     def enclose(self, element: Element) -> Any:
-        """Return a ball that holds an element without parameters, at the current precision of FLINT."""
+        """Return a ball that contains an element without parameters, at the current precision of FLINT."""
         points = [constant.enclose() for constant in self.constants]
         terms = self.terms(element).items()
         return sum((multiply_powers(arb(fmpz(value)), points, exponents) for exponents, value in terms), arb(0))
 
     def format(self, element: Element, denominator: int = 1) -> str:
-        """Return `element` over an integer `denominator` as users write it: ``-a^2 + 2*sqrt(2)*b``, ``9.81*a``."""
+        """Return `element` over an integer `denominator` in the user's notation: ``-a^2 + 2*sqrt(2)*b``, ``9.81*a``."""
         text = ""
         for exponents, value in self.terms(element).items():
             pairs = zip(self.names, exponents, strict=True)
@@ -341,7 +341,7 @@ CoefficientRing = ScalarRing | FiniteField
 
 
 def multiply_powers(factor: Any, points: Iterable[Any], exponents: Iterable[int]) -> Any:
-    """Return a `factor` times all `points` to the power of their `exponents`, as far as there are points."""
+    """Return a `factor` times all `points` to the power of their `exponents`; surplus exponents are ignored."""
     for point, exponent in zip(points, exponents, strict=False):
         if exponent:
             factor = factor * point**exponent
@@ -349,7 +349,7 @@ def multiply_powers(factor: Any, points: Iterable[Any], exponents: Iterable[int]
 
 
 def expression_swell_error() -> AlgebraError:
-    """Return the error of computations that are given up because of the parameters in them."""
+    """Return the error of computations that are aborted because of the parameters in them."""
     return AlgebraError(
         "the symbolic expressions grow too large; give numbers for some of the parameters (System.substitute)"
     )
@@ -374,7 +374,7 @@ def factor_multivariate(element: Element) -> list[tuple[Element, int]]:
 
 
 def format_sum(terms: Iterable[tuple[Scalar, str]]) -> str:
-    """Return a sum of coefficients times what they multiply: ``-2*x1 + (a + b)*x2'``.
+    """Return a sum of products of coefficients and names: ``-2*x1 + (a + b)*x2'``.
 
     Examples
     --------
@@ -392,8 +392,8 @@ def format_sum(terms: Iterable[tuple[Scalar, str]]) -> str:
 class Scalar:
     """An element of the field K, as a fraction in lowest terms with a positive, root-free denominator.
 
-    ring: Whose fractions form the field.
-    numerator, denominator: Any elements of the ring; the denominator is one where it is None.
+    ring: The ring of numerators and denominators.
+    numerator, denominator: Any elements of the ring; a denominator of None is one.
 
     Examples
     --------
@@ -462,7 +462,7 @@ class Scalar:
         return tuple(tuple(self.ring.terms(part).items()) for part in (self.numerator, self.denominator))
 
     def is_negative(self) -> bool:
-        """Return whether the leading term has a minus sign: of a value that is not zero and its negative, one does."""
+        """Return whether the leading term has a minus sign; this holds for one of a nonzero value and its negative."""
         return next(iter(self.ring.terms(self.numerator).values()), 0) < 0
 
     def involves_parameters(self) -> bool:
@@ -470,7 +470,7 @@ class Scalar:
         return any(self.ring.involves_parameters(part) for part in (self.numerator, self.denominator))
 
     def as_fraction(self) -> Fraction | None:
-        """Return the value where it is a rational number, else None."""
+        """Return the value if it is a rational number, else None."""
         parts = [self.ring.terms(part) for part in (self.numerator, self.denominator)]
         if any(any(exponents) for part in parts for exponents in part):
             return None
@@ -490,7 +490,7 @@ class Scalar:
         return not any(any(exponents) for exponents in self.ring.terms(self.denominator))
 
     def format_product(self, base: str) -> str:
-        """Return the value times something as text: ``-x``, ``2*x``, ``(a + b)*x``, ``(a + b)/c*x``."""
+        """Return the product of the value and a name as text: ``-x``, ``2*x``, ``(a + b)*x``, ``(a + b)/c*x``."""
         text = str(self)
         if not base:
             return text
@@ -502,7 +502,7 @@ class Scalar:
         return f"Scalar({self})"
 
 
-#: cos(pi r) where it has square roots only: r -> [(rational factor, radicand), ...].
+#: cos(pi r) for values r with square roots only: r -> [(rational factor, radicand), ...].
 _COSINES_IN_RADICALS = {
     Fraction(0): [(Fraction(1), 1)],
     Fraction(1, 12): [(Fraction(1, 4), 6), (Fraction(1, 4), 2)],
@@ -517,7 +517,7 @@ _COSINES_IN_RADICALS = {
 
 
 class MissingConstantError(Exception):
-    """The ring lacks constants that a value needs; the caller extends the ring and starts again."""
+    """The ring lacks constants of a value; the caller extends the ring and starts again."""
 
     def __init__(self, *constants: NamedConstant) -> None:
         super().__init__(*constants)
@@ -525,7 +525,7 @@ class MissingConstantError(Exception):
 
 
 def evaluate_constant_function(ring: ScalarRing, function: str, argument: Scalar) -> Scalar | None:
-    """Return a `function` at a number, the `argument`, in `ring`; None where such numbers have no named value.
+    """Return a `function` at a number, the `argument`, in `ring`; None if its value has no name.
 
     Numbers are rational, or rational multiples of pi (not for ``sqrt``).
     """

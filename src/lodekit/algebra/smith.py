@@ -3,10 +3,10 @@
 The decomposition has three stages: the rows of A are reduced to their Popov form P (equations without redundancy), the
 columns of P to ``P [N B] = [L 0]`` (B is a minimal basis of the kernel), and the square, regular L to a diagonal by
 alternating Hermite forms. For a controllable system L is the identity. Every stage is canonical, so the result depends
-on the solution space alone (up to `left`, the combination of the given equations).
+only on the solution space (except `left`, the combination of the given equations).
 
 Stages are computed when they are first used: N contains Bezout coefficients, which can be huge with many parameters,
-and rank, kernel and controllability do not need it.
+but rank, kernel and controllability do not need it.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DiagonalForm:
-    """``[left; relations] A [right kernel] = [diag 0; 0 0]``, everything without fractions.
+    """``[left; relations] A [right kernel] = [diag 0; 0 0]``, without fractions.
 
-    left, relations: Rows that make A diagonal, and rows that make it vanish.
-    right, kernel: Columns that make A diagonal, and columns that A makes vanish.
-    diagonal: What is left between `left` and `right`.
+    left, relations: Rows that make A diagonal, and relations among the rows of A.
+    right, kernel: Columns that make A diagonal, and columns that A maps to zero.
+    diagonal: The diagonal entries.
     """
 
     left: list[Vector]
@@ -101,13 +101,13 @@ class PopovDecomposition:
 
     @property
     def zero_channels(self) -> list[int]:
-        """The positions of channels that the equations force to be zero, each by a row of its own."""
+        """The positions of channels that the equations force to be zero, each by a separate row."""
         rows = ([(j, len(entry)) for j, entry in enumerate(row) if entry] for row in self.equations)
         return sorted(entries[0][0] for entries in rows if len(entries) == 1 and entries[0][1] == 1)
 
     @property
     def equation_weights(self) -> tuple[list[Vector], list[Element]]:
-        """How the rows make the equations: combinations, and for each a denominator."""
+        """The combinations of rows that give the equations, and a denominator for each."""
         image_rows, weights, _ = self._row_reduction
         return weights, [vector_content(self.ring, row) for row in image_rows]
 
@@ -130,15 +130,15 @@ class PopovDecomposition:
     def kernel(self) -> list[Vector]:
         """B: the minimal basis of the kernel."""
         if self.width - self.rank == 1 and self.ring.names and not self.ring.has_relations:
-            # With symbols in the coefficients, minors are much smaller than what the column stage makes on its way.
+            # With symbols in the coefficients, minors are much smaller than intermediate results of the column stage.
             return [_kernel_vector_from_minors(self.ring, self.equations)]
         return self._column_reduction[2]
 
     @cached_property
     def is_controllable(self) -> bool:
-        """Whether all diagonal entries are constants; decided at a random point where that is enough."""
+        """Whether all diagonal entries are constants; decided at a random point if that suffices."""
         if self.width == self.rank:
-            # Nothing is free: the only controllable system is that of zeros.
+            # Without free functions, only a system whose solution is zero is controllable.
             return all(len(entry) < 2 for row in self.equations for entry in row)
         if is_provably_left_prime(self.ring, self.equations, self.width):
             return True
@@ -146,9 +146,9 @@ class PopovDecomposition:
 
     @cached_property
     def _row_echelon_form(self) -> tuple[int, dict[int, int], list[list[int]]]:
-        """The prime, the equation that determines each channel which is not free, and all equations solved for them."""
+        """The prime, the equation that determines each channel that is not free, and the equations solved for them."""
         field, points = next(sample_points(self.ring, seed=1))
-        # A point in d as well: any number that has nothing to do with the equations.
+        # A point in d as well: a number without relation to the equations.
         d = field.integer(0x9E3779B97F4A7C15)
         values = []
         for row in self.equations:
@@ -157,14 +157,14 @@ class PopovDecomposition:
                 for value in reversed(map_polynomial_to_finite_field(self.ring, entry, field, points)):
                     total = total * d + value
                 values.append(int(total))
-        # The last channels come first, so that they are determined, and the first ones free.
+        # The last channels come first, so that these are determined and the first ones free.
         solved, rank = nmod_mat(len(self.equations), self.width, values, field.prime).rref()
         rows = [[int(value) for value in reversed(row)] for row in solved.tolist()[:rank]]
         owners = {max(j for j, value in enumerate(row) if value): i for i, row in enumerate(rows)}
         return field.prime, owners, rows
 
     def count_inputs(self, channel_mask: int) -> int:
-        """Return how many of some channels can be chosen at once."""
+        """Return how many of some channels can be chosen at the same time."""
         prime, owners, rows = self._row_echelon_form
         mine = [owners[j] for j in owners if channel_mask >> j & 1]
         missing = [j for j in range(self.width) if j not in owners and not channel_mask >> j & 1]
@@ -174,17 +174,17 @@ class PopovDecomposition:
         return kept + int(nmod_mat(len(mine), len(missing), [rows[i][j] for i in mine for j in missing], prime).rank())
 
     def input_sets(self, limit: int) -> tuple[tuple[int, ...], ...]:
-        """Return the largest sets of channels that can be chosen, in order, at most `limit` of them."""
+        """Return the largest sets of channels that can be chosen freely, in order, at most `limit` of them."""
         found: list[tuple[int, ...]] = []
         size, whole = self.width - self.rank, (1 << self.width) - 1
-        # Depth first, without recursion: there may be more channels than Python has levels.
+        # Depth first, without recursion: there may be more channels than Python allows levels.
         stack = [(0, 0, 0)]
         while stack and len(found) < limit:
             chosen, count, start = stack.pop()
             if count == size:
                 found.append(tuple(j for j in range(self.width) if chosen >> j & 1))
                 continue
-            # Without this channel the set must still be completed by later ones; otherwise no later one will do either.
+            # Skip this channel only if later ones can still complete the set.
             later = chosen | (whole >> (start + 1) << (start + 1))
             if start + 1 < self.width and self.count_inputs(later) == size:
                 stack.append((chosen, count, start + 1))
@@ -199,7 +199,7 @@ class PopovDecomposition:
 
     @cached_property
     def invariants(self) -> list[Polynomial]:
-        """The non-zero entries of the Smith form, as canonical multiples; no transformations are needed for them."""
+        """The nonzero entries of the Smith form, as canonical multiples, computed without transformations."""
         if self.is_controllable:
             return [[self.ring.one]] * self.rank
         return invariant_factors_of_diagonal(self.ring, self.diagonal_form.diagonal)
@@ -234,7 +234,7 @@ def _assemble_diagonal_form(
     lattice, right, kernel = column_reduction
     square = [[column[i] for column in lattice] for i in range(len(lattice))]
     row_steps, column_steps = _diagonalize_by_hermite_forms(ring, square)
-    # The rows of P are those of the row stage without their common factors, which `left` still carries.
+    # The rows of P are those of the row stage without their common factors, which `left` still contains.
     contents = [vector_content(ring, row) for row in row_image]
     common = ring.one
     for content in contents:
@@ -274,7 +274,7 @@ def bilinear_product(ring: CoefficientRing, left: Vector, rows: Sequence[Vector]
 
 
 def _reduce_modulo_kernel(ring: CoefficientRing, vectors: Sequence[Vector], kernel: Sequence[Vector]) -> list[Vector]:
-    """Take from each vector what lies in the kernel, and make it primitive."""
+    """Remove from each vector its part in the kernel, and make it primitive."""
     if not vectors:
         return []
     shifts = [0] * len(vectors[0])
@@ -286,7 +286,7 @@ def _reduce_modulo_kernel(ring: CoefficientRing, vectors: Sequence[Vector], kern
 def _diagonalize_by_hermite_forms(ring: CoefficientRing, square: list[Vector]) -> tuple[list[Vector], list[Vector]]:
     """Return row steps and column steps that make a regular matrix, given by rows, diagonal.
 
-    Row and column Hermite forms in turn: each is unique, and so are its multipliers.
+    Row and column Hermite forms alternate: each is unique, and so are its multipliers.
     """
     matrix, size = square, len(square)
     steps: list[list[Vector]] = [
@@ -304,14 +304,14 @@ def _diagonalize_by_hermite_forms(ring: CoefficientRing, square: list[Vector]) -
 
 
 def _count_products(matrix: Sequence[Sequence[Element]], row: int, column: int) -> int:
-    """Return how many products of terms it takes to eliminate a column of a matrix with the entry in a row of it."""
+    """Return the number of term products needed to eliminate a column with the entry of that column in a row."""
     lengths = [len(entry) for entry in matrix[row]]
     others = [[len(entry) for entry in other] for i, other in enumerate(matrix) if i != row]
     return sum(lengths[column] * sum(other) + other[column] * sum(lengths) for other in others)
 
 
 def _kernel_vector_from_minors(ring: ScalarRing, rows: Sequence[Vector]) -> Vector:
-    """Return the kernel of an r x (r + 1) matrix of full rank: its maximal minors without their common divisor.
+    """Return the kernel of an r x (r + 1) matrix of full rank: its maximal minors divided by their common divisor.
 
     Fraction-free Gauss-Jordan elimination in Z[d, symbols]; no Bezout coefficients occur.
     """
@@ -326,7 +326,7 @@ def _kernel_vector_from_minors(ring: ScalarRing, rows: Sequence[Vector]) -> Vect
         _, pivot_row, pivot = min(choices)
         matrix[k], matrix[pivot_row] = matrix[pivot_row], matrix[k]
         pivots.append(pivot)
-        # This takes about two seconds; the step after it would take twenty times as many products.
+        # Ten times the limit takes about two seconds; the next step could take twenty times as many products.
         if _count_products(matrix, k, pivot) > 10 * MAX_PRODUCT_TERMS:
             raise expression_swell_error()
         for i in range(size):
@@ -353,11 +353,11 @@ class SmithForm:
     """``U A V = D``: U and V invertible over K[d], D diagonal, monic, each entry dividing the next.
 
     The exact matrices are `left`, `diagonal` and `right` (`OperatorMatrix`); `U`, `D`, `V` are the same for SymPy.
-    `left_inverse` and `right_inverse` are witnesses that U and V are unimodular.
+    `left_inverse` and `right_inverse` prove that U and V are unimodular.
 
     operator: A.
     left, diagonal, right: U, D and V, exact.
-    rank: How many entries of the diagonal are not zero.
+    rank: The number of nonzero diagonal entries.
 
     Examples
     --------
@@ -395,7 +395,7 @@ class SmithForm:
 
     @property
     def invariants(self) -> list[Polynomial]:
-        """The non-zero diagonal entries, as canonical multiples."""
+        """The nonzero diagonal entries, as canonical multiples."""
         return [self.diagonal.rows[i][i] for i in range(self.rank)]
 
     @cached_property
@@ -410,7 +410,7 @@ class SmithForm:
         return invert_right_transformation(product, self.left.transpose(), self.invariants).transpose()
 
     def verify(self) -> tuple[str, ...]:
-        """Return what was proved, after checking the form exactly by multiplication; no elimination is trusted."""
+        """Check the form exactly by multiplication, independently of any elimination; return the proved statements."""
         height, width = self.operator.shape
         nonzero = sum(1 for i in range(min(height, width)) if self.diagonal.rows[i][i])
         VerificationError.unless(nonzero == self.rank, "the rank is the number of non-zero diagonal entries")
@@ -434,7 +434,7 @@ class SmithForm:
 
 
 def smith_form(operator: OperatorMatrix, decomposition: PopovDecomposition | None = None) -> SmithForm:
-    """Return the Smith form of an `operator` with its transformations; its `decomposition` is taken over where known.
+    """Return the Smith form of an `operator` with its transformations; a known `decomposition` is reused.
 
     The last columns of V are the minimal (column-reduced, Popov) basis of the kernel; the last rows of U are a minimal
     basis of the relations among the equations.
@@ -448,7 +448,7 @@ def smith_form(operator: OperatorMatrix, decomposition: PopovDecomposition | Non
 def build_transformation_matrices(
     operator: OperatorMatrix, diagonal_form: DiagonalForm
 ) -> tuple[OperatorMatrix, OperatorMatrix, OperatorMatrix]:
-    """Return U, D and V with ``U A V = D`` and monic D, from the `diagonal_form` of A, the `operator`."""
+    """Return U, D and V with ``U A V = D`` and monic D, from a `diagonal_form` of A, the `operator`."""
     ring, (height, width), variable = operator.ring, operator.shape, operator.variable
     rank, n_relations = len(diagonal_form.diagonal), len(diagonal_form.relations)
     # A has row denominators a_j: U = U' diag(a). Dividing by the leading coefficient makes an entry monic.
@@ -490,7 +490,7 @@ def _make_divisibility_chain(
         g, s, t = extended_gcd(ring, diagonal[i], diagonal[j])
         a_factor, a_part = divide_exactly(ring, diagonal[i], g)
         b_factor, b_part = divide_exactly(ring, diagonal[j], g)
-        # Both quotients over one multiplier, which scales a whole row or column and so does no harm.
+        # Both quotients over one multiplier, which only scales a whole row or column.
         a_part, b_part = scale(ring, a_part, b_factor), scale(ring, b_part, -a_factor)
         for vectors, first, second in (
             (left, [s, t], [b_part, a_part]),
@@ -513,7 +513,7 @@ def _divides(ring: CoefficientRing, entry: Polynomial, following: Polynomial) ->
 def invert_right_transformation(
     left_product: OperatorMatrix, right: OperatorMatrix, diagonal: Sequence[Polynomial]
 ) -> OperatorMatrix:
-    """Return ``V^-1`` from U A, the `left_product`, and V = `right` with ``U A V = D``; the `diagonal` holds the d_i.
+    """Return ``V^-1`` from U A, the `left_product`, and V = `right` with ``U A V = D``; the `diagonal` is the d_i.
 
     Its first rows are those of U A divided by the d_i.
     """
@@ -528,7 +528,7 @@ def invert_right_transformation(
 
 
 def divide_rows(matrix: OperatorMatrix, divisors: Sequence[Polynomial]) -> OperatorMatrix:
-    """Return the first rows of a `matrix`, as many as `divisors`, divided exactly by (monic multiples of) them."""
+    """Return the first rows of a `matrix`, each divided exactly by (a monic multiple of) one of the `divisors`."""
     ring, entries = matrix.ring, list[list[list[Scalar]]]()
     for row, denominator, divisor in zip(matrix.rows, matrix.denominators, divisors, strict=False):
         entries.append([])

@@ -1,4 +1,4 @@
-"""The application and what its commands share: options, parsing of numbers and times, messages.
+"""The application and code that commands share: options, parsing of numbers and times, messages.
 
 Results go to stdout, messages to stderr; exit codes are 0, 1 (failed) and 2 (bad input).
 """
@@ -102,12 +102,12 @@ def is_system_file(text: str) -> bool:
     """Return whether a text is the path of a system file, existing or not; otherwise it contains equations."""
     try:
         return text.endswith(".toml") or Path(text).is_file()
-    except (OSError, ValueError):  # too long for a name, or with characters no name has
+    except (OSError, ValueError):  # too long for a name, or with invalid characters
         return False
 
 
 def parse_names(options: list[str] | None) -> list[str]:
-    """Return names from repeated options, which may contain several, separated by commas."""
+    """Return names from repeated options, each with one or several names separated by commas."""
     return [name.strip() for option in options or [] for name in option.split(",") if name.strip()]
 
 
@@ -136,7 +136,7 @@ def run() -> None:
             # A terminal without Greek letters shows their codes instead of a traceback.
             stream.reconfigure(errors="backslashreplace")
     if hasattr(signal, "SIGPIPE"):
-        # The reader of our output may go away (head, less): that ends us quietly, as it ends other tools.
+        # If the reader of our output ends (head, less), end quietly as other tools do.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -152,7 +152,7 @@ def run() -> None:
     except MemoryError:
         _exit_with_error("there is not enough memory for this; ask for fewer times, or for fewer samples")
     except OSError as problem:
-        # Python flushes once more at the end; what cannot be written then is no news.
+        # Python flushes again at exit; a second failure needs no message.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         _exit_with_error(f"cannot write the results: {problem.strerror or problem}")
 
@@ -224,7 +224,7 @@ def prediction_times(
 
 
 def check_range(low: float, high: float, given: str) -> tuple[float, float]:
-    """Return the first and the last time; raise if they are invalid, with what was `given`."""
+    """Return the first and last time; raise if they are invalid, with the text that was `given`."""
     if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
         raise LodekitError(f"expected --from before --to, at a finite distance, got {given}")
     return low, high
@@ -248,7 +248,7 @@ def _read_times_file(gp: lk.LODEGP, path: Path) -> Array:
 
 
 def note_held_inputs(gp: lk.LODEGP, times: dict[str, Array], model: Path, at: Path | None) -> None:
-    """Print how predictions use known inputs: not from a file of times, and with the last values after their end."""
+    """Print how predictions use known inputs: not those in a file of times, and the last values after their end."""
     from lodekit.workflow.new_data import find_input_columns
 
     advice = f"lodekit simulate {model} {at or 'FILE'} --start end predicts with the inputs in a file"
@@ -273,7 +273,7 @@ def choose_record(gp: lk.LODEGP, record: str | None) -> str | None:
 
 
 def write_output(text: str, out: Path | None) -> None:
-    """Write a result to a file, or to standard output; a table with other columns is not replaced."""
+    """Write a result to a file or to standard output; raise if the file has other columns."""
     if out is None:
         sys.stdout.write(text)
         return

@@ -1,4 +1,4 @@
-"""Commands that fit: a system file and data files in, results out; and a demonstration."""
+"""The commands ``fit``, from a system file and data files to results, and ``demo``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ DeviationOption = Annotated[
     str | None, Option("--mode-deviation", help="Prior standard deviation of every mode: a number, open, or learned.")
 ]
 
-#: What files of measurements are called.
+#: Extensions of data files.
 DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".parquet", ".pq", ".gz")
 
 
@@ -137,7 +137,7 @@ def fit(
         if basis:
             file = replace(file, system=file.system.with_basis(parse_names(basis)))
         if given or disturbance or values or start or basis:
-            # The system is no longer that of the file.
+            # The system differs from that of the file.
             file = replace(file, name="")
         check_folder(folder := _default_folder(data[0]) if out is None else out)
         product = pipeline.fit_file(
@@ -172,7 +172,7 @@ def fit(
 def _read_equations(
     source: str, data: list[str], param: list[str] | None, positive: list[str] | None, external_channels: Sequence[str]
 ) -> SystemFile:
-    """Return a system file, or one with the given equations; external channels are not proposed as parameters."""
+    """Return a system file, or one with the given equations; external channels are not suggested as parameters."""
     from lodekit.system.files import SystemFile
 
     if Path(source).suffix.lower() in DATA_SUFFIXES and (data[0].lower().endswith(".toml") or "=" in data[0]):
@@ -194,7 +194,7 @@ def _read_equations(
 
 
 def _guess_parameters(equations: str, data: str) -> list[str]:
-    """Return the names that are never differentiated in equations, and are not columns of a data file."""
+    """Return the names that equations never differentiate, and that are not columns of a data file."""
     from lodekit.data.preview import preview_table
     from lodekit.data.tables.columns import resolve_columns
     from lodekit.system.grammar import parse_equations

@@ -117,7 +117,7 @@ def _propose_from_data(
     yes: bool,
     texts: dict[str, Any],
 ) -> tuple[str, list[str]]:
-    """Return a system file from a data file, and what is left to do before a fit; print the proposals with reasons."""
+    """Return a system file from a data file, and the next steps before a fit; print the proposals with reasons."""
     from lodekit.data.preview import preview_table
     from lodekit.data.tables import parse_mapping
     from lodekit.system.parameters import parse_parameters

@@ -57,7 +57,7 @@ def reproduce(
     from lodekit.paper.runner import collect_results, make_plan
     from lodekit.plotting import import_matplotlib
 
-    # Known now, and not after a quarter of an hour.
+    # Report a missing package now, not after a quarter of an hour.
     import_matplotlib()
     check_folder(out)
     plan = make_plan(topic.value, quick=quick)
@@ -93,7 +93,7 @@ def studio(
         raise LodekitError("the studio needs Streamlit, which is not installed; try: pip install 'lodekit[studio]'")
     if data is not None and not os.path.isfile(data):
         raise LodekitError(f"expected a data file, {data} is not a file")
-    # An address that listens to everybody is none that a browser can open.
+    # The wildcard address is not one that a browser can open.
     host = address if address.strip("0.:") else "localhost"
     typer.echo(f"lodekit studio: http://{host}:{port}{f', with {data.name}' if data else ''}; Ctrl-C stops it")
     from lodekit.studio.app import serve

@@ -57,7 +57,7 @@ def inspect(
             kinds = {name: "linear" if kind == "linear" else "hold" for name, kind in inputs.items()}
             console.print()
             console.print(Text(f"Given {', '.join(names)}", "bold"))
-            # Where white noise reaches a channel at once, only those who ask for that channel are refused.
+            # Channels that contain white noise would be rejected here, so another kind represents it.
             space = system.state_space(kinds, dict.fromkeys(disturbances, "matern-3/2"))
             for line in (*str(space).splitlines(), "", *system.given(names).explain().splitlines()):
                 console.print(Text(f"  {line}"), soft_wrap=True)

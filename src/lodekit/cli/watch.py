@@ -87,7 +87,7 @@ def _print_rows(
             n_saved_rows = stream.rows
         last_saved = time.monotonic()
 
-    # A path that cannot be written to is reported at once, and not when the state is lost.
+    # Report a path that is not writable at once, not when the state would be lost.
     save_state()
     with _interrupt_on_sigterm():
         try:

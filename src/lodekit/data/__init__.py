@@ -10,5 +10,5 @@
 - `time_reference`: conversion of dates to numbers.
 - `streams`: block-wise accumulation of statistics, also with Dask.
 - `sources`: loading of everything that ``fit`` accepts.
-- `preview`, `follow`: inspection of unknown files, and files that grow.
+- `preview`, `follow`: inspection of unknown files, and growing files.
 """

@@ -37,10 +37,10 @@ TableRow = tuple[int, float, dict[str, float], dict[str, float]]
 
 
 def follow_file(path: Path, *, once: bool) -> Iterator[bytes]:
-    """Yield what a file holds, and what is added to it; empty pieces where nothing was added for a while."""
+    """Yield the content of a file and what is appended to it; empty pieces while nothing is appended."""
     with as_data_errors(), path.open("rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            # Reading so much at once would wait for it.
+            # Reading a fixed number of bytes would block until all of them arrive.
             yield from follow_pipe(file)
             return
         while True:
@@ -58,7 +58,7 @@ def follow_file(path: Path, *, once: bool) -> Iterator[bytes]:
 
 
 def _is_same_file(path: Path, file: IO[bytes]) -> bool:
-    """Return whether a path still names an open file: logs that are put aside are renamed, and grow no more."""
+    """Return whether a path still refers to an open file: rotated logs are renamed and no longer grow."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def _is_same_file(path: Path, file: IO[bytes]) -> bool:
 
 
 def follow_pipe(pipe: IO[bytes]) -> Iterator[bytes]:
-    """Yield what a pipe delivers, as it comes, up to its end."""
+    """Yield the data of a pipe as they arrive, up to its end."""
     read = getattr(pipe, "read1", pipe.read)
     with as_data_errors():
         while piece := read(_CHUNK_BYTES):
@@ -84,7 +84,7 @@ def follow_rows(
         if len(rest) - cut > MAX_LINE_BYTES:
             raise DataError(f"{where}: expected lines of text, one is longer than {MAX_LINE_BYTES >> 20} MB")
         if opened is None:
-            # Twenty lines must be a table, and two lines if no more arrive for a while.
+            # Twenty lines have to be a table, and two are enough if no more arrive for a while.
             opened = _detect_table(rest[:cut], where, make_options, 20 if piece else 2) if cut else None
             if opened is None:
                 yield None
@@ -108,7 +108,7 @@ def follow_rows(
 def _detect_table(
     head: bytes, where: str, make_options: Callable[[Sequence[str]], ReadOptions], min_lines: int
 ) -> tuple[TextFile, TableSchema] | None:
-    """Return how a table is written and what is read of it; None where fewer lines than enough do not tell it yet."""
+    """Return a text file and its schema; None if too few lines have arrived to detect them."""
     if head.startswith((b"\x1f\x8b", b"PAR1", b"PK\x03\x04")):  # gzip, Parquet and zip
         raise DataError(f"{where}: expected text that grows line by line, got packed or binary data")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -126,20 +126,20 @@ def _detect_table(
         (plan,), _ = infer_schemas({where: table}, make_options(table.names))
         return table, replace(plan, decimal_mark=_detect_decimal_mark(body, table, plan))
     except DataError as problem:
-        # Names of columns make no sense before the first row has come.
+        # Column names may look invalid until the first row arrives.
         if lines >= min_lines:
             raise DataError(f"{where}: {problem}" if where not in str(problem) else str(problem)) from None
         return None
 
 
 def _split_cells(line: bytes, table: TextFile) -> list[str]:
-    """Return the cells of a line; raise where its quotes make no sense."""
+    """Return the cells of a line; raise if its quotes are invalid."""
     lines = [(1, line.decode(errors="replace"))]
     return [cell for _, cells in split_cells(lines, table.separator, strict=True) for cell in cells]
 
 
 def _has_expected_width(line: bytes, table: TextFile) -> bool:
-    """Return whether a line has as many cells as the table has columns; others are named when their turn comes."""
+    """Return whether a line has one cell for each column; other lines are reported when they are read."""
     try:
         cells = _split_cells(line, table)
     except DataError:
@@ -148,7 +148,7 @@ def _has_expected_width(line: bytes, table: TextFile) -> bool:
 
 
 def _detect_decimal_mark(lines: Sequence[bytes], table: TextFile, plan: TableSchema) -> str:
-    """Return the decimal mark of the first line that has one; empty where none has."""
+    """Return the decimal mark of the first line that has one; empty if there is none."""
     try:
         return detect_decimal_mark(table, plan).decimal_mark
     except DataError:
@@ -169,7 +169,7 @@ def _make_block(data: bytes, before: int, table: TextFile, plan: TableSchema) ->
 
 
 def _parse_lines(data: bytes, before: int, table: TextFile, plan: TableSchema) -> Iterator[TableRow | DataError]:
-    """Yield the rows of some lines; where one of them cannot be read, line by line."""
+    """Yield the rows of some lines; if one of them is invalid, line by line."""
     if before < table.dialect.header_lines:
         for _ in range(table.dialect.header_lines - before):
             data = data[data.find(b"\n") + 1 :]
@@ -193,15 +193,15 @@ def _parse_lines(data: bytes, before: int, table: TextFile, plan: TableSchema) -
 
 
 def _normalize_lines(data: bytes) -> bytes:
-    """Return lines as UTF-8, with plain ends; raise where they are no text."""
+    """Return lines as UTF-8 with plain line ends; raise if they are not text."""
     if b"\0" in data:
-        # What a logger leaves that lost its power.
+        # A logger that loses power may leave zero bytes.
         raise DataError("expected text, got zero bytes")
     return b"".join(read_lines(partial(BytesIO, data), len(data) + 4))
 
 
 def _is_repeated_header(line: bytes, number: int, table: TextFile) -> bool:
-    """Return whether a line holds the names of the columns once more; raise where they are others from there on."""
+    """Return whether a line repeats the column names; raise if the columns change there."""
     try:
         found = [cell.strip() for cell in _split_cells(line, table)]
     except DataError:

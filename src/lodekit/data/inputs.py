@@ -21,12 +21,12 @@ class InputSignal:
 
     Before the first sample it is constant at the first value, after the last one at the last value. A held signal has
     its new value at the time of the sample itself (it is continuous from the right). A sample without a value (NaN)
-    leaves a held signal unchanged and is bridged by a linear one: in both cases it is dropped, and counted in
+    leaves a held signal unchanged, and a linear one interpolates across it: in both cases it is dropped and counted in
     `missing`.
 
-    times: Finite, ascending, no time twice; (k,).
-    values: NaN where missing; one value at least is known; (k,).
-    missing: Samples that were dropped before; those without a value are added to it.
+    times: Finite and strictly increasing; (k,).
+    values: NaN if missing; at least one value is known; (k,).
+    missing: The number of samples dropped before; those without a value are added to it.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class InputSignal:
         return np.asarray(self.values[np.maximum(place, 0)])
 
     def derivative_at(self, times: ArrayLike) -> Array:
-        """Return the derivative from the right at any times: zero where the signal is held."""
+        """Return the derivative from the right at any times: zero if the signal is held."""
         asked = np.asarray(times, dtype=float)
         if self.kind == "hold":
             return np.zeros(asked.shape)
@@ -100,7 +100,7 @@ class InputSignal:
         return bool(np.ptp(np.concatenate([self.at([first, last]), within])) > 0.0)
 
     def restricted_to(self, first: float, last: float) -> Self:
-        """Return the signal with the samples that matter between two times.
+        """Return the signal with only the samples that define it between two times.
 
         Examples
         --------
@@ -112,7 +112,7 @@ class InputSignal:
         return type(self)(self.times[start:stop], self.values[start:stop], self.kind)
 
     def with_hold_type(self, kind: str) -> Self:
-        """Return the same samples with something else between them."""
+        """Return the same samples with another hold type."""
         return self if kind == self.kind else type(self)(self.times, self.values, kind, self.missing)  # type: ignore[arg-type]
 
     def delayed(self, delay: float) -> Self:
@@ -150,11 +150,11 @@ _MAX_GAPS = 10_000
 
 
 class InputGap(NamedTuple):
-    """A gap in the log of an input in which it moved, the one in which it moved most.
+    """The gap in the log of an input across which it changed most.
 
-    start, stop: The times of the samples beside the gap.
+    start, stop: The times of the samples before and after the gap.
     value_before, value_after: Their values.
-    n_gaps: How many such gaps there are.
+    n_gaps: The number of gaps across which the input changed.
     """
 
     start: float
@@ -165,7 +165,7 @@ class InputGap(NamedTuple):
 
 
 def is_logged_every_row(n_times: int, n_logged: int) -> bool:
-    """Return whether an input is logged at most measurement times, and not only when it changes."""
+    """Return whether an input is logged at most measurement times, rather than only when it changes."""
     return n_logged >= 0.5 * n_times
 
 
@@ -186,7 +186,7 @@ class _QuantileSketch:
     dropped_bits = 42
 
     def update(self, values: Array) -> None:
-        """Count some nonnegative numbers."""
+        """Add nonnegative numbers to the counts."""
         keys, counts = np.unique(np.ascontiguousarray(values).view(np.int64) >> self.dropped_bits, return_counts=True)
         for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
             self.counts[key] = self.counts.get(key, 0) + count
@@ -199,7 +199,7 @@ class _QuantileSketch:
         return float(((keys[place : place + 1] + 1) << self.dropped_bits).view(np.float64)[0])
 
 
-#: A gap is so many times as long as three quarters of the steps between samples.
+#: A gap is longer than the upper quartile of the steps between samples by this factor.
 GAP_RATIO = 6.0
 
 
@@ -207,8 +207,8 @@ GAP_RATIO = 6.0
 class InputGapDetector:
     """Detects gaps in the samples of one input during which it changed, in one pass.
 
-    A gap is six times as long as three quarters of the steps and three times as long as a neighbouring step, and the
-    input changes in it by a tenth of its range. kind: Interpolation of the input.
+    A gap is six times as long as the upper quartile of the steps and three times as long as a neighbouring step, and
+    the input changes across it by a tenth of its range. kind: Interpolation of the input.
 
     Examples
     --------
@@ -224,10 +224,10 @@ class InputGapDetector:
     _slopes: _QuantileSketch = field(default_factory=_QuantileSketch)
     _low: float = np.inf
     _high: float = -np.inf
-    #: Times and values of the last two samples, and how long the step before these was.
+    #: Times and values of the last two samples, and the step before them.
     _last_samples: Array = field(default_factory=lambda: np.zeros((2, 0)))
     _previous_step: float = np.inf
-    #: Times before and after gaps, and values, shape (4, k).
+    #: Times before and after gaps, and the values there, shape (4, k).
     _gaps: Array = field(default_factory=lambda: np.zeros((4, 0)))
 
     def update(self, times: Array, values: Array) -> None:
@@ -245,14 +245,14 @@ class InputGapDetector:
         if self.kind == "linear":
             self._slopes.update((changes / steps)[known:])
         if len(steps) > 1:
-            # What comes after the last step is not known yet.
+            # The step after the last one is not known yet.
             beside = np.minimum(np.append(self._previous_step, steps[:-2]), steps[1:])
             self._gaps = self._candidate_gaps(every[:, :-1], beside)
             self._previous_step = float(steps[-2])
         self._last_samples = every[:, -2:].copy()
 
     def _candidate_gaps(self, samples: Array, neighbour_steps: Array) -> Array:
-        """Return the gaps that may be long enough, including those of new samples, relative to neighbouring steps."""
+        """Return known and new gaps that are longer than the neighbouring steps and across which the values change."""
         new = np.concatenate([samples[:, :-1], samples[:, 1:]])[[0, 2, 1, 3]]
         new = new[:, new[1] - new[0] > 3.0 * neighbour_steps]
         every = np.concatenate([self._gaps, new], axis=1)

@@ -15,8 +15,8 @@ from lodekit.data.records import ObservableStatistics
 from lodekit.errors import DataError
 from lodekit.support.arguments import Array, IndexArray, Mask
 
-#: The standard deviation that stands for none, relative to the spread of an observable: exact values, and data that
-#: repeat each other by the equations, would make covariances singular otherwise.
+#: The standard deviation that replaces zero, relative to the scale of an observable: exact values, and data that are
+#: redundant under the equations, would otherwise make covariances singular.
 EXACT_NOISE_RATIO = 1e-7
 #: The lowest estimated noise level of an observable that is always zero, relative to its scale from the equations.
 MIN_NOISE_RATIO_OF_ZEROS = 1e-2
@@ -27,9 +27,9 @@ class NoiseModel:
     """The assignment of estimated noise levels to observables.
 
     shared: Whether all observables share one level; otherwise each has its own.
-    learned: Whether some of the noise of each observable is learned.
+    learned: Whether any noise of each observable is estimated.
     scales: The units of the observables; (o,).
-    zero_observables: Observables that are zero throughout: no level of noise is too low for them.
+    zero_observables: Observables that are always zero, whose noise level has no lower bound in the data.
     """
 
     shared: bool
@@ -40,7 +40,7 @@ class NoiseModel:
 
     @classmethod
     def from_statistics(cls, statistics: Sequence[ObservableStatistics], scales: Array, *, shared: bool) -> NoiseModel:
-        """Return the noise of what was measured.
+        """Return the noise model of measured observables.
 
         Shapes: scales (o,).
         """
@@ -58,7 +58,7 @@ class NoiseModel:
 
     @cached_property
     def level_indices(self) -> tuple[int, ...]:
-        """The number of the level that belongs to each observable."""
+        """The index of the level of each observable."""
         return (0,) * len(self.observables) if self.shared else tuple(range(len(self.observables)))
 
     @cached_property
@@ -70,9 +70,9 @@ class NoiseModel:
 
     @cached_property
     def min_levels(self) -> Array:
-        """The lowest level that a search tries, for each: of what is zero throughout, a share that can be noise.
+        """The lower bound of each level; for observables that are always zero, a larger one.
 
-        The evidence of zeros grows without limit as their level falls, and then outweighs all other data.
+        The evidence of zeros grows without bound as their level decreases, and would outweigh all other data.
         """
         quiet = [name in self.zero_observables and not self.shared for name in self.observables]
         lowest = np.full(len(self.level_scales), 1e-6)
@@ -81,19 +81,19 @@ class NoiseModel:
 
     @property
     def n_levels(self) -> int:
-        """How many levels are learned; none where all noise is known."""
+        """Number of estimated levels; zero if all noise is known."""
         return len(self.level_scales) if any(self.learned) else 0
 
     def level_index(self, observable: int, *, learned: bool) -> int:
-        """Return the level of measurements of an observable; -1 where their noise is known."""
+        """Return the index of the level of an observable's measurements; -1 if their noise is known."""
         return self.level_indices[observable] if learned else -1
 
     def precision(self, observable: int, levels: Array, *, learned: bool) -> float:
-        """Return what the weights of measurements are multiplied by: one over the learned variance, in scaled units."""
+        """Return the factor of the weights of measurements: one over the estimated variance, in scaled units."""
         return 1.0 / self.variance(observable, levels) if learned else 1.0
 
     def variance(self, observable: int, levels: Array) -> float:
-        """Return the learned noise variance of an observable in scaled units."""
+        """Return the estimated noise variance of an observable in scaled units."""
         return float((levels[self.level_indices[observable]] / self.scales[observable]) ** 2)
 
     def level_medians(self, values: Array) -> Array:
@@ -102,7 +102,7 @@ class NoiseModel:
         return np.array([np.median(values[np.equal(self.level_indices, level)]) for level in levels])
 
     def levels_by_name(self, levels: Array) -> dict[str, float]:
-        """Return learned levels by the names that users know, in their units."""
+        """Return estimated levels by observable (or "shared"), in the user's units."""
         if not len(levels):
             return {}
         if self.shared:
@@ -111,7 +111,7 @@ class NoiseModel:
         return {name: float(level) for name, learned, level in known if learned}
 
     def transfer_levels(self, old: NoiseModel, levels: Array) -> Array:
-        """Return learned levels of an earlier fit for these observables; new ones start at a tenth of their size."""
+        """Return the levels of an earlier fit for these observables; new ones start at a tenth of their scale."""
         found = 0.1 * self.level_scales[: self.n_levels]
         known = dict(zip(old.observables, old.level_indices, strict=True))
         for name, group in zip(self.observables, self.level_indices, strict=True):
@@ -122,12 +122,12 @@ class NoiseModel:
 
 @dataclass(frozen=True)
 class MeasurementNoise:
-    """The noise of every single measurement, in scaled units.
+    """The noise of each measurement, in scaled units.
 
     level_index: The level of each measurement; (n,).
-    learned: shape (n,)
-    exact: Whether a value is said to have no noise at all; `EXACT_NOISE_RATIO` is what it has; (n,).
-    known_variance: Known variances; zero where noise is learned; (n,).
+    learned: Whether its noise is estimated; (n,).
+    exact: Whether the value is specified as exact; its standard deviation is `EXACT_NOISE_RATIO`; (n,).
+    known_variance: Known variances; zero if the noise is estimated; (n,).
     squared_scales: The squares of the units of the measurements; (n,).
     """
 
@@ -154,17 +154,17 @@ class MeasurementNoise:
 
     @property
     def is_homoscedastic(self) -> bool:
-        """Whether all measurements have the same noise, and there are some."""
+        """Whether there are measurements, and all of them have the same noise."""
         return len(self.level_index) > 0 and all(bool((part == part[0]).all()) for part in vars(self).values())
 
     def variance(self, levels: Array) -> Array:
-        """Return the noise variance of every measurement."""
+        """Return the noise variance of each measurement."""
         if not len(levels):
             return self.known_variance
         return self.known_variance + self.learned * levels[self.level_index] ** 2 / self.squared_scales
 
     def level_gradient(self, variance_gradient: Array, levels: Array) -> Array:
-        """Return derivatives in the logarithms of the levels, from those in the variances of the measurements.
+        """Return derivatives with respect to the logarithms of the levels from those with respect to the variances.
 
         Shapes: variance_gradient (n,).
         """
@@ -178,9 +178,9 @@ class MeasurementNoise:
 class NoiseSpecification:
     """Known noise, as specified before a table is read.
 
-    default_std: The standard deviation of observables that are not named.
-    std_by_observable: None where it is learned.
-    std_columns: The column with the standard deviations.
+    default_std: The standard deviation of all other observables.
+    std_by_observable: Standard deviations; None if one is estimated.
+    std_columns: Columns with the standard deviations.
     """
 
     default_std: float | None = None
@@ -189,11 +189,11 @@ class NoiseSpecification:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The observables that are named."""
+        """The observables with their own specification."""
         return (*self.std_by_observable, *self.std_columns)
 
     def known_std(self, name: str) -> float | None:
-        """Return the standard deviation of an observable; None where it is learned, or has a column."""
+        """Return the standard deviation of an observable; None if it is estimated or in a column."""
         return self.std_by_observable.get(name, self.default_std)
 
 

@@ -291,7 +291,7 @@ def parse_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any =
         columns = _split_channels(channels, Y)
         noise = _parse_noise_std(noise_std, list(columns), len(times))
         found = Observations()
-        # Series without missing values share their times, so that comparing them takes no pass over the rows.
+        # Series without missing values share their times, so that they are compared without a pass over the rows.
         found._series = tuple(_make_series(name, times, values, noise.get(name)) for name, values in columns.items())
     if len(found) == 0:
         raise DataError("expected at least one measurement; every value is missing")

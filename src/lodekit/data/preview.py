@@ -50,7 +50,7 @@ def describe_steps(values: Array) -> str:
 
 
 def describe_off_periods(values: Array) -> str:
-    """Return that a series is often exactly zero, as powers, flows and sunshine are; empty if it is not.
+    """Return that a series is often exactly zero, as powers, flows and solar radiation are; empty if it is not.
 
     Shapes: values (n,).
 
@@ -65,7 +65,7 @@ def describe_off_periods(values: Array) -> str:
     edges = np.flatnonzero(np.diff(np.concatenate([[0], off.astype(int), [0]])))
     if np.sum(edges[1::2] - edges[::2] >= 3) < 3:  # three runs of three rows
         return ""
-    # What passes through zero, or comes to rest there, is small before and after.
+    # A signal that crosses zero, or settles there, has small values before and after.
     others = np.abs(values[~off])
     if np.median(others) < 0.1 * others.max():
         return ""
@@ -73,7 +73,7 @@ def describe_off_periods(values: Array) -> str:
 
 
 def _describe_two_values(values: Array, span: float) -> str:
-    """Two values and no other, switched as often as one likes, from row to row even."""
+    """Detect exactly two values, with any number of switches."""
     high = values > values.min() + 0.5 * span
     if np.ptp(values[high]) > 0 or np.ptp(values[~high]) > 0 or min(np.sum(high), np.sum(~high)) < 2:
         return ""
@@ -81,7 +81,7 @@ def _describe_two_values(values: Array, span: float) -> str:
 
 
 def _describe_two_levels(values: Array, span: float) -> str:
-    """Two levels with a little noise; a single passage between them may be a quick response as well."""
+    """Detect two levels with little noise and at least three switches: a quick response may pass between them once."""
     high = values > values.min() + 0.5 * span
     below, above = values[~high], values[high]
     if np.sum(high[1:] != high[:-1]) < 3 or min(len(below), len(above)) < 2:
@@ -93,10 +93,10 @@ def _describe_two_levels(values: Array, span: float) -> str:
 
 
 def _describe_piecewise_constant(values: Array, span: float) -> str:
-    """Exactly equal from row to row, then a jump, then equal again.
+    """Detect constant stretches separated by single jumps.
 
-    A sensor with a coarse display is held, too, but goes from one value to the next one that there is; one that is
-    slower than its log goes in small steps; and a quick response has several changes in a row.
+    A coarsely quantised sensor is constant as well, but moves to the next value that occurs; a sensor that is slower
+    than its log moves in small steps; and a quick response changes in several consecutive rows.
     """
     changes = np.abs(np.diff(values))
     moved = changes > 0
@@ -114,16 +114,16 @@ def _describe_piecewise_constant(values: Array, span: float) -> str:
 
 
 def _describe_isolated_jumps(values: Array, span: float) -> str:
-    """Jumps that are far larger than all changes around them; noise in between does no harm."""
+    """Detect jumps that are far larger than the changes around them, with noise in between."""
     changes = np.abs(np.diff(values))
-    # A change with the two before and the two after it.
+    # Compare each change with the two before and the two after it.
     inner = changes[2:-2]
     around = np.max([changes[:-4], changes[1:-3], changes[3:-1], changes[4:]], axis=0)
     found = (inner > 0.15 * span) & (around < 0.2 * inner)
     jumps = inner[found]
     if not len(jumps) or np.sum(jumps**2) <= 0.5 * np.sum(changes**2) or jumps.min() <= 10 * np.median(changes):
         return ""
-    # What drifts as far as it jumps is a sensor that something has hit.
+    # A signal that drifts as much as it jumps is a disturbed sensor, not an input.
     pieces = np.split(values, np.flatnonzero(found) + 3)
     drift = np.sqrt(np.mean(np.concatenate([piece - np.median(piece) for piece in pieces]) ** 2))
     return _describe_hold_length(len(values), len(jumps)) if drift < 0.1 * span else ""
@@ -135,12 +135,12 @@ def _describe_hold_length(count: int, jumps: int) -> str:
 
 @dataclass(frozen=True)
 class ColumnPreview:
-    """What one column holds.
+    """Preview of one column.
 
-    name: As the file has it; a number where there is no header.
+    name: The name in the file; a number without a header.
     number: Counted from one.
-    unit: As the name tells it; empty where it does not.
-    input_evidence: What makes it look as if somebody had set it, in words; empty where nothing does.
+    unit: The unit in the name; empty if there is none.
+    input_evidence: Why the column looks like an input, in words; empty if it does not.
     is_constant: Whether all its values are the same.
     problem: Why it cannot be read although most cells are numbers, in words.
     """
@@ -155,16 +155,16 @@ class ColumnPreview:
 
 @dataclass(frozen=True)
 class TablePreview:
-    """What a table holds.
+    """Preview of a table.
 
     names: All columns.
-    columns: Those of numbers that are no times.
-    time: None where no column can be the time.
-    time_reason: What tells that it is the time, in words.
+    columns: Numeric columns other than the time and the record.
+    time: None if no column can be the time.
+    time_reason: Why this column is the time, in words.
     has_header: Whether columns have names of their own.
     n_rows: How many rows the file has.
-    record_column: A column that changes where times start anew; empty where none does.
-    skipped_columns: Other columns, and what they hold.
+    record_column: A column that changes where times restart; empty if there is none.
+    skipped_columns: Other columns, and what they contain.
     """
 
     names: tuple[str, ...]
@@ -239,7 +239,7 @@ def _read_column(source: TableSource, name: str) -> tuple[Any, RowLocations]:
 
 
 def _read_numeric_column(source: TableSource, name: str) -> tuple[Array | None, str]:
-    """Return the numbers of a column, in seconds for dates, None for anything else; and why it cannot be read."""
+    """Return the numbers of a column (seconds for dates), None if it is not numeric; and why it cannot be read."""
     column, places = _read_column(source, name)
     if isinstance(column, Durations):
         return column.seconds, ""
@@ -254,7 +254,7 @@ def _read_numeric_column(source: TableSource, name: str) -> tuple[Array | None, 
 
 
 def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) -> tuple[str | None, str]:
-    """Return the column of the time, and what tells; dates and names before numbers that increase."""
+    """Return the time column and the reason; its name is tried first, then dates, then increasing numbers."""
     named = [name for name in source.names if is_time_name(name)]
     if len(named) == 1:
         return named[0], "recognised by its name"
@@ -269,7 +269,7 @@ def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) 
 
 
 def _choose_date_unit(source: TableSource, name: str) -> str:
-    """Return the unit in which dates are counted: hours if rows are a minute apart or more; empty without dates."""
+    """Return the unit for dates: hours if rows are a minute or more apart, else seconds; empty without dates."""
     if not holds_dates(source, name):
         return ""
     column, places = _read_column(source, name)
@@ -279,7 +279,7 @@ def _choose_date_unit(source: TableSource, name: str) -> str:
 
 
 def holds_dates(source: TableSource, name: str) -> bool:
-    """Return whether a column contains dates, as its first cells tell."""
+    """Return whether a column contains dates, judged by its first cells."""
     column, _ = _read_column(source, name)
     if not isinstance(column, StringColumn):
         return isinstance(column, Timestamps)
@@ -289,7 +289,7 @@ def holds_dates(source: TableSource, name: str) -> bool:
 
 
 def _detect_record_column(source: TableSource, found: Mapping[str, Array | None], time: str) -> str:
-    """Return a column that changes exactly where times go back; empty where there is none."""
+    """Return a column that changes exactly where times decrease; empty if there is none."""
     times = found[time]
     if times is None or not (back := np.diff(times) < 0).any():
         return ""

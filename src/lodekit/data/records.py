@@ -23,7 +23,7 @@ from lodekit.errors import DataError
 from lodekit.support.arguments import Array
 from lodekit.support.interval_means import averaging_time
 
-#: Series with fewer rows give no noise estimate by differences.
+#: Series with fewer rows give no noise estimate from differences.
 _MIN_DIFFERENCE_ROWS = 8
 
 
@@ -31,10 +31,10 @@ _MIN_DIFFERENCE_ROWS = 8
 class ObservableStatistics:
     """Summary statistics of an observable: scale, mean, standard deviation and counts.
 
-    scale: The unit it is measured in inside: its spread, or its size where it does not change.
-    n_unknown_noise: How many measurements have noise that is learned.
-    known_noise: The root mean square of its known noise; NaN where none is known.
-    has_exact_values: Whether a value other than zero has no noise at all.
+    scale: Its internal unit: the standard deviation of its values, or their size if they are constant.
+    n_unknown_noise: The number of measurements whose noise is estimated.
+    known_noise: The root mean square of its known noise; NaN if none is known.
+    has_exact_values: Whether a nonzero value has no noise at all.
     """
 
     observable: str
@@ -69,10 +69,10 @@ def merge_observations(observations: Observations) -> list[TimeSeries]:
 class Measurements:
     """Measurements of one record in memory, or their sufficient statistics.
 
-    series: One for each observable, ordered by time; empty where there are only sums.
+    series: One for each observable, ordered by time; empty if only sums are kept.
     sufficient_statistics: Sums over measurements that are not in memory.
-    inputs: Channels that are known for all times, by name; they are no measurements.
-    stored_rows: Where there are only sums, the rows that these are over, if they can be read again.
+    inputs: Channels that are known for all times, by name; they are not measurements.
+    stored_rows: If only sums are kept: the rows behind them, if these can be read again.
     """
 
     series: Sequence[TimeSeries] = ()
@@ -103,7 +103,7 @@ class Measurements:
         return Measurements(sufficient_statistics=total, inputs=inputs)
 
     def merge_inputs(self, other: Measurements) -> dict[str, InputSignal]:
-        """Return the inputs with the samples that other measurements add to them."""
+        """Return the inputs with the samples of other measurements added."""
         inputs = dict(self.inputs)
         for name, new in other.inputs.items():
             if (old := inputs.setdefault(name, new)) is not new:
@@ -113,7 +113,7 @@ class Measurements:
         return inputs
 
     def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
-        """Return the measurements with some channels taken for known: their samples become inputs."""
+        """Return the measurements with some channels as known inputs: their samples become inputs."""
         new = {name: kind for name, kind in hold_types.items() if name not in self.inputs}
         inputs = {name: self.inputs[name].with_hold_type(hold_types[name]) for name in hold_types if name not in new}
         if not new:
@@ -172,13 +172,13 @@ class Measurements:
 
     @property
     def n_distinct(self) -> int:
-        """Number of measurements, those of one observable at one time counted once."""
+        """Number of measurements; those of one observable at one time count once."""
         sums = self.sufficient_statistics
         return sum(len(np.unique(item.times)) for item in self.series) if sums is None else sums.size
 
     @property
     def window(self) -> tuple[float, float]:
-        """The first and the last time of which measurements say something: averages begin before their first time."""
+        """The first and last time that measurements cover; an average covers the interval before its time."""
         if self.sufficient_statistics is not None:
             stored = None if self.stored_rows is None else self.stored_rows.window
             return stored or (self.sufficient_statistics.start, self.sufficient_statistics.stop)
@@ -193,14 +193,14 @@ class Measurements:
 
     @property
     def plotted_series(self) -> list[TimeSeries]:
-        """The measurements, or averages of them where only sums are kept."""
+        """The measurements, or their averages if only sums are kept."""
         return self.decimated_series() if self.has_only_statistics else list(self.series)
 
     @property
     def extended_window(self) -> tuple[float, float]:
-        """The window and a tenth more on either side: what is shown where nobody says otherwise.
+        """The window extended by a tenth of its length on both sides: the default range of curves.
 
-        Before a record with known inputs nobody knows these, so nothing is shown there.
+        It is not extended before a record with known inputs, which are unknown there.
         """
         first, last = self.available_window
         more = 0.1 * (last - first) or 1.0
@@ -208,7 +208,7 @@ class Measurements:
 
     @property
     def available_window(self) -> tuple[float, float]:
-        """The window, without what was left out of it when the model was saved."""
+        """The window without the rows that the saved model omits."""
         first, last = self.window
         if self.stored_rows is not None and self.is_truncated:
             first = self.stored_rows.store.time_of_row(0)
@@ -216,7 +216,7 @@ class Measurements:
 
     @property
     def has_exact_values(self) -> bool:
-        """Whether some measurement has no noise at all."""
+        """Whether a measurement has no noise at all."""
         return any(item.is_exact.any() for item in self.series)
 
     @property
@@ -234,7 +234,7 @@ class Measurements:
         return np.linspace(*self.available_window, count)
 
     def decimated_series(self) -> list[TimeSeries]:
-        """Return the measurements, or averages of neighbours where there are many."""
+        """Return the measurements, or averages of neighbours if there are many."""
         return list(self.series) if self._has_few_rows() else self.statistics.thumbnail()
 
     def difference_noise_std(self) -> Array | None:
@@ -266,7 +266,7 @@ class Measurements:
 
 
 def _input_from_samples(name: str, times: Array, values: Array, kind: str, missing: int) -> InputSignal:
-    """Return an input from its samples, in the order of time; raise where one time has two values."""
+    """Return an input from samples ordered by time; raise if it has two values at one time."""
     if (np.diff(times) > 0).all():
         return InputSignal(times, values, kind, missing)  # type: ignore[arg-type]
     places, first = np.unique(times, return_index=True)
@@ -306,7 +306,7 @@ def _moment_statistics(sums: Statistics, name: str) -> ObservableStatistics:
     shift = sum(float(cell.value_moments[0]) for cell in about) / weight
     mean, size = reference + shift, abs(reference + shift)
     spread = float(np.sqrt(max(sum(cell.sum_of_squares for cell in about) / weight - shift**2, 0.0)))
-    # Below this the difference of two sums is rounding.
+    # Below this limit, the difference of two sums is rounding error.
     spread = spread if spread > 1e-7 * abs(shift) else 0.0
     known = cells.get(True)
     noise = np.nan if known is None else float(np.sqrt(known.count / known.weight_moments[0]))
@@ -318,9 +318,9 @@ def _moment_statistics(sums: Statistics, name: str) -> ObservableStatistics:
 
 
 def check_no_overlap(old: Measurements, new: Measurements) -> None:
-    """Raise where new measurements of an observable lie among old ones: another record, or the same data once more.
+    """Raise if new measurements of an observable lie among old ones: another record, or the same data again.
 
-    Other observables may be measured at the same times, and times without measurements may be filled in.
+    Other observables may be measured at the same times, and gaps in time may be filled.
 
     Examples
     --------
@@ -379,7 +379,7 @@ def check_exact_residuals(times: Array, residuals: Array) -> None:
         )
 
 
-#: What the only record of a fit is called, where nothing else names it.
+#: The default name of the only record of a fit.
 DEFAULT_RECORD_NAME = "0"
 
 
@@ -388,7 +388,7 @@ class RecordSet(Measurements):
     """Two or more records of a fit, with pooled statistics; they have no time axis in common.
 
     Each record has its own functions and its own initial state. Fields of single records other than `inputs` are empty.
-    inputs: Those of the first record: which channels are known, and what they do between samples, is the same in all.
+    inputs: Those of the first record; all records have the same known inputs with the same hold types.
     parts: The measurements of each record, by name.
 
     Examples
@@ -423,7 +423,7 @@ class RecordSet(Measurements):
         return self.parts
 
     def with_known_inputs(self, hold_types: Mapping[str, str], *, required: bool = True) -> Measurements:
-        """Return all records with some channels taken for known, each with its own samples."""
+        """Return all records with some channels as known inputs, each with its own samples."""
         records = {}
         for name, part in self.parts.items():
             try:
@@ -447,17 +447,17 @@ class RecordSet(Measurements):
 
     @property
     def n_distinct(self) -> int:
-        """Number of measurements, those of one observable at one time of a record counted once."""
+        """Number of measurements; those of one observable at one time of a record count once."""
         return sum(part.n_distinct for part in self.parts.values())
 
     @property
     def has_only_statistics(self) -> bool:
-        """Whether of some record only sums are kept."""
+        """Whether only sums are kept for any record."""
         return any(part.has_only_statistics for part in self.parts.values())
 
     @property
     def window(self) -> tuple[float, float]:
-        """The start of the first record, and a stop that is as far from it as the longest record is long."""
+        """The start of the first record, and this start plus the duration of the longest record."""
         first = next(iter(self.parts.values())).window[0]
         return first, first + max(stop - start for start, stop in (part.window for part in self.parts.values()))
 
@@ -470,7 +470,7 @@ class RecordSet(Measurements):
 
     @property
     def has_exact_values(self) -> bool:
-        """Whether some measurement has no noise at all."""
+        """Whether a measurement has no noise at all."""
         return any(part.has_exact_values for part in self.parts.values())
 
     def difference_noise_std(self) -> Array | None:
@@ -516,7 +516,7 @@ def _pool_statistics(records: Iterable[Iterable[ObservableStatistics]]) -> list[
 
 
 def with_empty_series(measurements: Measurements, names: Sequence[str]) -> Measurements:
-    """Return measurements with an empty series for what was not measured, so that all records look alike."""
+    """Return measurements with an empty series for each missing observable, so that all records have the same ones."""
     if measurements.names == tuple(names) or measurements.sufficient_statistics is not None:
         return measurements
     own = {item.observable: item for item in measurements.series}
@@ -525,10 +525,10 @@ def with_empty_series(measurements: Measurements, names: Sequence[str]) -> Measu
 
 
 def split_at_gaps(records: Mapping[str, Measurements], inputs: Collection[str] = ()) -> dict[str, Measurements]:
-    """Return records in parts without gaps of their rows, or of inputs that are logged with every row.
+    """Return records split at gaps of their rows, or of inputs that are logged with every row.
 
-    A gap is six times as long as three quarters of the steps. Rows in gaps of inputs, and single rows between two gaps,
-    are left out.
+    A gap is a step longer than six times the upper quartile of the steps. Rows in gaps of inputs, and single rows
+    between two gaps, are left out.
 
     Examples
     --------
@@ -560,7 +560,7 @@ def split_at_gaps(records: Mapping[str, Measurements], inputs: Collection[str] =
 def _select_window(item: TimeSeries, times: Array, n_times: int, is_input: bool) -> TimeSeries:
     """Return the measurements between the first and the last of some times.
 
-    An input that is logged when it changes begins with its last value before.
+    An input that is logged only when it changes starts with its last value before.
 
     Shapes: times (n,).
     """
@@ -573,7 +573,7 @@ def _select_window(item: TimeSeries, times: Array, n_times: int, is_input: bool)
 
 
 def _find_gaps(times: Array) -> Array:
-    """Return where gaps start and stop, shape (gaps, 2).
+    """Return the start and stop of each gap, shape (gaps, 2).
 
     Shapes: times (n,).
     """
@@ -595,7 +595,7 @@ def _format_record_names(names: Sequence[str]) -> str:
 
 
 def find_record_index(names: Sequence[str], record: object) -> int:
-    """Return which record is meant: by its name, or by its number counted from zero where no name is a number.
+    """Return the index of a record given by name, or by number counted from zero if no name is a number.
 
     Examples
     --------
@@ -617,7 +617,7 @@ def find_record_index(names: Sequence[str], record: object) -> int:
 
 
 def decimate_record(measurements: Measurements, n_rows: int) -> Measurements:
-    """Return every k-th measurement of each observable, under inputs that are averages over as many samples.
+    """Return every k-th measurement of each observable, and inputs averaged over as many samples.
 
     Examples
     --------
@@ -629,7 +629,7 @@ def decimate_record(measurements: Measurements, n_rows: int) -> Measurements:
     (10, [4.5, 14.5])
     """
     if measurements.stored_rows is not None:
-        # Of an input only changes are kept on disk, so its averages are taken between rows.
+        # Only changes of an input are kept, so it is averaged between the times of the rows.
         store = measurements.stored_rows.store
         step = max(1, store.n_rows // n_rows)
         most = max(1, 100_000 // step) * step
@@ -659,9 +659,9 @@ def _average_between_times(signal: InputSignal, times: Array) -> InputSignal:
 
 
 def most_active_segment(measurements: Measurements, n_rows: int) -> Measurements:
-    """Return the segment of a record in which inputs change most, relative to their spread; without them, measurements.
+    """Return the segment in which the inputs, or without inputs the measurements, vary most relative to their spread.
 
-    Up to 16 segments are compared; of rows on disk only these are read.
+    Up to 16 segments are compared; only these rows are read from disk.
     """
     store = None if measurements.stored_rows is None else measurements.stored_rows.store
     times = np.zeros(0) if store else max(measurements.series, key=lambda item: len(item.times)).times
@@ -692,8 +692,8 @@ def most_active_segment(measurements: Measurements, n_rows: int) -> Measurements
 class Scaling:
     """The unit of time with its origin, and the unit of each observable.
 
-    start, time_scale: Time zero and the unit of time of the scaled problem, in the user's time.
-    scales: The units of the observables, in the user's; (o,).
+    start, time_scale: Time zero and the unit of time of the scaled problem, in the user's unit.
+    scales: The units of the observables, in the user's units; (o,).
 
     Examples
     --------
@@ -710,7 +710,7 @@ class Scaling:
     def from_measurements(
         cls, measurements: Measurements, *, time: Scaling | None = None, scales: Mapping[str, float] | None = None
     ) -> Scaling:
-        """Return the scaling that measurements suggest."""
+        """Return the scaling for measurements, optionally with a given time scaling or given scales."""
         start, stop = measurements.window
         kept = scales or {}
         own = np.array([kept.get(item.observable, item.scale) for item in measurements.observable_statistics])
@@ -721,11 +721,11 @@ class Scaling:
         return found
 
     def unscaled(self, count: int) -> Scaling:
-        """Return the same unit of time for so many observables in the user's own units."""
+        """Return a scaling with the same unit of time, and `count` observables in the user's units."""
         return replace(self, scales=np.ones(count))
 
     def scale_times(self, times: Array) -> Array:
-        """Return times of the user in the unit of the scaled problem."""
+        """Return the user's times as scaled times."""
         return (times - self.start) / self.time_scale
 
     def unscale_times(self, scaled: Array) -> Array:
@@ -733,9 +733,9 @@ class Scaling:
         return np.asarray(self.start + self.time_scale * scaled)
 
     def unscale_durations(self, scaled: float) -> float:
-        """Return scaled lengths of time, such as lengthscales, in the user's unit."""
+        """Return scaled durations, such as lengthscales, in the user's unit."""
         return scaled * self.time_scale
 
     def log_jacobian(self, counts: Sequence[int]) -> float:
-        """Return what is added to a log density in scaled units to have it in the user's."""
+        """Return the term that converts a log density from scaled units to the user's."""
         return -sum(count * float(np.log(scale)) for count, scale in zip(counts, self.scales, strict=True))

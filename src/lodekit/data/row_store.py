@@ -25,12 +25,12 @@ from lodekit.support.arguments import Array, Mask
 
 #: Rows read at once.
 _CHUNK_ROWS = 200_000
-#: The message if no channel but inputs was measured.
+#: The message if only inputs were measured.
 ONLY_INPUTS = (
     "expected measurements of a channel that responds to the inputs, got none; if its column has another "
     "name, use --map CHANNEL=COLUMN, or columns={'CHANNEL': 'COLUMN'} in Python"
 )
-#: A filter after rows that are left out: the log evidence of these rows, its rounding error, and arrays: the
+#: State of a filter after omitted rows: the log evidence of these rows, its rounding error, and arrays: the
 #: hyperparameters, mean and covariance root of the states, (s, 1) and (s, s), and the states of the response to known
 #: inputs, (q,).
 FilterCheckpoint = tuple[float, float, tuple[Array, Array, Array, Array]]
@@ -38,15 +38,15 @@ FilterCheckpoint = tuple[float, float, tuple[Array, Array, Array, Array]]
 
 @dataclass(frozen=True)
 class OutOfCoreRows:
-    """Rows that can be read again; they are put on disk as plain numbers when somebody needs them.
+    """Rows that can be read again; they are written to disk as floats when they are first needed.
 
-    names: What was measured.
+    names: The measured observables.
     known_noise: Known standard deviations that are the same for all rows.
-    noise_columns: Observables whose known standard deviations stand in the rows.
+    noise_columns: Observables whose known standard deviations are columns of the rows.
     read_blocks: Returns the rows, in blocks.
-    existing_store: The rows, where they are on disk already.
-    window: The first and the last time at which one of these was measured; that of all columns otherwise.
-    input_statistics: What is known of the samples of inputs, which were columns of these rows.
+    existing_store: The rows, if they are already on disk.
+    window: The first and last time at which one of these was measured; None for that of all columns.
+    input_statistics: Statistics of the samples of inputs, which were columns of these rows.
     checkpoints: The filter after omitted earlier rows, at the fitted hyperparameters and at neighbouring ones; None if
         no rows are omitted.
     n_omitted: The number of measurements in the omitted rows.
@@ -73,12 +73,12 @@ class OutOfCoreRows:
 
 
 class InputSampleStatistics(NamedTuple):
-    """What is known of the samples of an input.
+    """Statistics of the samples of an input.
 
-    n_samples: How many there are.
-    mean, std: Mean and deviation.
-    max_abs: Of all absolute values.
-    gap: A gap in its log in which it moved.
+    n_samples: The number of samples.
+    mean, std: Mean and standard deviation.
+    max_abs: The largest absolute value.
+    gap: The gap in its log across which it changed most.
     """
 
     n_samples: int
@@ -90,9 +90,9 @@ class InputSampleStatistics(NamedTuple):
 
 @dataclass(frozen=True)
 class RowStore:
-    """Rows in the order of time, in one file of 64-bit numbers; rows without any value are left out.
+    """Rows ordered by time, in one file of 64-bit floats; rows without any value are left out.
 
-    Rows of one time that have different columns are one row, as they are in memory.
+    Rows with the same time and values in different columns are merged into one.
 
     names: The measured observables.
     columns: The columns of the file, including these.
@@ -150,7 +150,7 @@ class RowStore:
     def _write_arrays(
         cls, blocks: Iterable[Array], names: tuple[str, ...], known_noise: dict[str, float], noisy: tuple[str, ...]
     ) -> RowStore:
-        """Write arrays of times, values and noise deviations; rows without any value are dropped."""
+        """Write arrays of times, values and noise standard deviations; rows without any value are dropped."""
         folder = tempfile.mkdtemp(prefix="lodekit-rows-")
         store = cls(names, names, known_noise, noisy, 0, np.inf, folder)
         weakref.finalize(store, shutil.rmtree, folder, ignore_errors=True)
@@ -172,7 +172,7 @@ class RowStore:
                 min_step = np.min(steps, where=(steps > 0) & np.isfinite(steps), initial=min_step)
                 last = float(rows[-1, 0])
                 rows = np.concatenate([held, rows])
-                # More rows of the last time may come.
+                # More rows with the last time may follow.
                 rows, held = np.split(rows, [int(np.searchsorted(rows[:, 0], last))])
                 count += _append_rows(_merge_rows_of_equal_time(rows, pairs), file)
             count += _append_rows(_merge_rows_of_equal_time(held, pairs), file)
@@ -189,7 +189,7 @@ class RowStore:
         return 1 + len(self.columns) + len(self.noise_columns)
 
     def read_array(self, first: int, last: int) -> Array:
-        """Return some rows as they are: times, all columns, and those of noise."""
+        """Return a range of rows: times, all columns, and the noise columns."""
         count = max(0, min(last, self.n_rows) - first)
         try:
             rows = np.fromfile(self._path, dtype=float, count=count * self._width, offset=8 * first * self._width)
@@ -214,7 +214,7 @@ class RowStore:
         return series
 
     def select_columns(self, names: Sequence[str], chunk_rows: int) -> RowStore:
-        """Return the rows in which one of some columns has a value, in a file of their own where these are fewer."""
+        """Return the rows with a value in one of some columns, in a new file if other rows are left out."""
         starts = range(0, self.n_rows, chunk_rows)
         places = [1 + self.columns.index(name) for name in names]
         there = sum(int((~np.isnan(self.read_array(k, k + chunk_rows)[:, places]).all(axis=1)).sum()) for k in starts)
@@ -231,7 +231,7 @@ class RowStore:
 
 
 def _append_rows(rows: Array, file: IO[bytes]) -> int:
-    """Return how many rows were written."""
+    """Write rows to a file and return their number."""
     try:
         rows.tofile(file)
     except OSError as problem:
@@ -243,7 +243,7 @@ def _append_rows(rows: Array, file: IO[bytes]) -> int:
 
 
 def _merge_rows_of_equal_time(rows: Array, pairs: Sequence[tuple[int, int]]) -> Array:
-    """Return as few rows as hold all values: the k-th value of a column at some time is in the k-th row of that time.
+    """Return as few rows as hold all values: the k-th value of a column at a time is in the k-th row of that time.
 
     Shapes: rows (n, c).
 
@@ -273,15 +273,15 @@ def _merge_rows_of_equal_time(rows: Array, pairs: Sequence[tuple[int, int]]) -> 
 
 @dataclass
 class _InputSampleCollector:
-    """The samples of one input, as they are read.
+    """Collects the samples of one input, block by block.
 
     parts: Times and values of the samples that are kept, block by block.
-    n_samples, n_missing, n_kept: How many samples there were, how many without a value, and how many are kept.
-    sums: Of the values less the reference, and of their squares.
-    reference: The first value: a large offset does not cost digits then.
-    max_abs: Of all absolute values.
+    n_samples, n_missing, n_kept: The number of samples, of rows without a value, and of samples that are kept.
+    sums: Sums of the values minus the reference, and of their squares.
+    reference: The first value; subtracting it preserves digits if the offset is large.
+    max_abs: The largest absolute value.
     last: Time and value of the last sample so far, kept or not.
-    n_measured, n_logged: At how many times something was measured, and the input has a value as well.
+    n_measured, n_logged: The number of times with a measurement, and of those at which the input has a value as well.
     """
 
     name: str
@@ -301,12 +301,12 @@ class _InputSampleCollector:
         self.gap_detector = InputGapDetector(self.kind)
 
     def update(self, times: Array, values: Array, measured: Mask) -> None:
-        """Add some samples, in the order of time; keep those that change something.
+        """Add samples, ordered by time; keep those that determine the signal.
 
         Shapes: times, values (n,), measured (n,).
         """
         there = ~np.isnan(values)
-        # Rows of one time count once; those in two blocks, of which there are few, twice.
+        # Rows of one time count once; the few that are split between two blocks count twice.
         begins = np.flatnonzero(np.append(True, np.diff(times) > 0))
         at, sampled = (np.logical_or.reduceat(own, begins) for own in (measured, there))
         self.n_measured, self.n_logged = self.n_measured + int(at.sum()), self.n_logged + int((at & sampled).sum())
@@ -330,7 +330,7 @@ class _InputSampleCollector:
         times, values = times[first], values[first]
         self.gap_detector.update(*(own if self.last is None else own[1:] for own in (times, values)))
         moves = np.diff(values) != 0
-        # A line needs both ends of a stretch in which nothing changes, a level its beginning alone.
+        # Linear interpolation needs both ends of a constant stretch, a hold only its beginning.
         kept = np.append(self.last is None, moves)
         if self.kind == "linear":
             kept[1:-1] |= moves[1:]
@@ -346,7 +346,7 @@ class _InputSampleCollector:
 
     @property
     def statistics(self) -> InputSampleStatistics:
-        """What is known of all samples."""
+        """Statistics of all samples."""
         shift = self.sums[0] / self.n_samples
         std = math.sqrt(max(self.sums[1] / self.n_samples - shift**2, 0.0))
         gap = self.gap_detector.largest_gap if is_logged_every_row(self.n_measured, self.n_logged) else None
@@ -354,7 +354,7 @@ class _InputSampleCollector:
 
     @property
     def signal(self) -> InputSignal:
-        """What the input does."""
+        """The input as a signal."""
         if not self.n_samples:
             raise DataError(f"expected samples of the input {self.name}, every cell is missing")
         times, values = (np.concatenate([part[k] for part in self.parts]) for k in (0, 1))
@@ -364,10 +364,10 @@ class _InputSampleCollector:
 def extract_inputs(
     spooled: OutOfCoreRows, hold_types: Mapping[str, str]
 ) -> tuple[OutOfCoreRows, dict[str, InputSignal]]:
-    """Return rows without some columns, and what these say of known inputs.
+    """Return rows without the columns of known inputs, and these inputs as signals.
 
-    Of a held input only samples at which it changes are kept; of one that is linear between its samples, all but those
-    within stretches in which it does not change.
+    Of a held input, only samples at which it changes are kept; of a linearly interpolated one, all except those inside
+    constant stretches.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Loading of measurements from everything that `fit` accepts: arrays, observations, statistics, files, DataFrames.
+"""Loading of measurements from everything that `fit` accepts: arrays, Observations, Statistics, files, DataFrames.
 
 One reader with the same rules for columns and cells reads files and DataFrames of any kind and size. Up to
 `MAX_ROWS_IN_MEMORY` rows are kept in memory; beyond that, only sufficient statistics are.
@@ -61,28 +61,28 @@ from lodekit.support.labels import Labels, find_time_zone, format_origin
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What is asked of tables.
+    """Options of reading tables.
 
     channels: The channels of the system.
     time: The column of the time in a table; by default the one called t, time, timestamp, date or the like.
-    columns: For columns of tables with other names: a name, or a number counted from one (the label itself where a
-        DataFrame calls its columns by numbers). ``t`` is the time, ``std(f1)`` the known noise of f1.
-    recalled: Where files before these had them; what is asked for goes before, and what is not there does no harm.
-    header: Whether text files start with the names of their columns; found out by default.
-    dt: The time between two rows of a table without a time; the first row is at zero.
-    default_dt: The same, for tables in which no column is the time; others have their times.
-    records: The column that says which record a line belongs to: a name, or a number counted from one.
-    split_gaps: Whether a record with gaps of rows, or of known inputs, becomes several.
+    columns: Columns of observables whose names differ: a name, or a number counted from one (the label itself if a
+        DataFrame labels its columns with numbers). ``t`` is the time, ``std(f1)`` the known noise of f1.
+    recalled: Columns that were used for earlier files: `columns` has priority, and absent columns are ignored.
+    header: Whether text files start with the names of their columns; detected by default.
+    dt: The sampling interval of a table without times; the first row is at zero.
+    default_dt: The same, but ignored if a column is the time.
+    records: The column that contains the record of each row: a name, or a number counted from one.
+    split_gaps: Whether a record is split at gaps of its rows, or of known inputs.
     inputs: The known inputs, for their gaps.
     timezone: The time zone of dates without one, such as Europe/Berlin.
-    since: The date that is time zero; by default that of the first record of the first table.
+    since: The date that is time zero; by default the first date of the first table.
     units: The units of channels and of the time ``t`` in the model: columns with another unit in their names are
         converted, or refused.
-    window: Times, as numbers or dates; others are left out. None stands for no limit.
-    in_shell: Whether messages speak of options of the command line, and not of arguments in Python.
-    never: Channels that are never measured, such as disturbances: nobody misses a column for them.
-    check: Called with the names of observables before large files are read; raises where they make no sense.
-    check_units: Called with units that the names of columns tell; raises where they make no sense.
+    window: The first and last time to read, as numbers or dates; None means no limit.
+    in_shell: Whether messages name options of the command line instead of Python arguments.
+    never: Channels that are never measured, such as disturbances: no column is expected for them.
+    check: Called with the names of observables before large files are read; raises if a name is invalid.
+    check_units: Called with the units found in column names; raises if a unit is invalid.
     """
 
     channels: Sequence[str]
@@ -112,22 +112,22 @@ class ReadOptions:
 
     @property
     def argument_syntax(self) -> ArgumentSyntax:
-        """The words of messages."""
+        """How messages write arguments: in Python or on the command line."""
         return ArgumentSyntax(in_shell=self.in_shell)
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Raise where names of observables make no sense."""
+        """Raise if a name is not a valid observable."""
         if self.check is None:
             return
         try:
             self.check(names)
         except EquationError as problem:
-            # The equations are as they should be: it is the data that name something else.
+            # The equations are valid; the name in the data is wrong.
             raise DataError(f"measurements: {problem}") from None
 
 
 def infer_schemas(tables: Mapping[str, TableSource], options: ReadOptions) -> tuple[list[TableSchema], dict[str, str]]:
-    """Return a plan for each table, and the units that their columns tell."""
+    """Return a schema for each table, and the units found in the names of their columns."""
     plans = []
     for (where, table), columns in zip(tables.items(), _resolve_all_columns(tables, options), strict=True):
         known = {name: options.noise.known_std(name) for name in columns.values if name not in columns.noise}
@@ -146,7 +146,7 @@ def infer_schemas(tables: Mapping[str, TableSource], options: ReadOptions) -> tu
 
 
 def _apply_window(plans: Sequence[TableSchema], request: ReadOptions, unit: str) -> list[TableSchema]:
-    """Return the plans with the window of time that is asked for."""
+    """Return the schemas with the requested time window."""
     clock = TimeReference(plans[0].origin, request.units.get("t") or unit)
     edges = list(plans[0].window)
     for number, (edge, what) in enumerate(zip(request.window, ("first", "last"), strict=True)):
@@ -158,7 +158,7 @@ def _apply_window(plans: Sequence[TableSchema], request: ReadOptions, unit: str)
 
 
 def _requested_columns(tables: Mapping[str, TableSource], request: ReadOptions) -> dict[str, Any]:
-    """Return where columns are asked for, or were in files before, as far as all tables have these."""
+    """Return the requested columns, and those used for earlier files if all tables have them."""
     found = {**request.recalled}
     for table in tables.values():
         found = reuse_columns(found, [str(name) for name in table.names])
@@ -170,7 +170,7 @@ def _requested_columns(tables: Mapping[str, TableSource], request: ReadOptions) 
 
 
 def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions) -> list[ColumnMapping]:
-    """Return the columns that are read of each table: those that are asked for, and those that are found by name."""
+    """Return the columns to read from each table: requested columns, and columns found by name."""
     noise = request.noise
     if request.columns is not None and not isinstance(request.columns, Mapping):
         raise DataError(f"expected columns as a dict of observable to column, got {type(request.columns).__name__}")
@@ -179,7 +179,7 @@ def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions
     for key, column in columns.items():
         if mapping.setdefault(key, column) != column:
             raise DataError(f"{key} is assigned to column {mapping[key]} and to column {column}; choose one")
-    # What is no observable is said so before its column is missed elsewhere.
+    # Report an invalid observable before a missing column.
     request.check_names([key for key in columns if key != "t" and not str(key).startswith("std(")])
     time = request.time
     if any(isinstance(table, UniformlySampledTable) for table in tables.values()):
@@ -188,7 +188,7 @@ def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions
         time = UniformlySampledTable.time
     names = {where: table.names for where, table in tables.items()}
     if time is None and "t" not in mapping and not any(map(is_time_name, chain(*names.values()))):
-        # The only column of dates is the time, whatever it is called.
+        # If only one column contains dates, it is the time, whatever its name.
         dates = [[name for name in table.names if holds_dates(table, name)] for table in tables.values()]
         time = dates[0][0] if len(dates[0]) == 1 and dates.count(dates[0]) == len(dates) else None
     by_number = all(table.allows_column_numbers for table in tables.values())
@@ -209,14 +209,14 @@ def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions
 def _infer_dates(
     tables: Mapping[str, TableSource], plans: Sequence[TableSchema], options: ReadOptions
 ) -> list[TableSchema]:
-    """Return the plans with the forms of their dates, and one origin for all of them."""
+    """Return the schemas with the formats of their dates and one common origin."""
     dated, firsts, since = [], [], options.since
     zone = find_time_zone(options.timezone) if options.timezone else since.tzinfo if since else None
     for table, plan in zip(tables.values(), plans, strict=True):
         with prefix_errors(plan.table_name):
             own, first = detect_dates(table, plan)
         dated.append(own)
-        # Dates without a time zone are in the one that is given, or in that of the fit.
+        # Dates without a time zone use the given zone, or that of the origin.
         firsts.append(first.replace(tzinfo=zone) if first is not None and first.tzinfo is None else first)
     origin = firsts[0] if since is None or firsts[0] is None else since
     for plan, first in zip(plans, firsts, strict=True):
@@ -234,7 +234,7 @@ def _describe_time_type(date: datetime | None) -> str:
 
 
 def _infer_units(plans: Sequence[TableSchema], declared: Mapping[str, str]) -> tuple[list[TableSchema], dict[str, str]]:
-    """Return the plans with what their numbers are converted by, and units that are told, not declared."""
+    """Return the schemas with their unit conversions, and the undeclared units found in column names."""
     declared = {name: unit.strip() for name, unit in declared.items() if unit.strip()}
     converted, from_headers = [], dict[str, str]()
     for plan in plans:
@@ -248,7 +248,7 @@ def _infer_units(plans: Sequence[TableSchema], declared: Mapping[str, str]) -> t
 def check_time_order(
     schemas: Sequence[TableSchema], orders: Sequence[TimeOrder], syntax: ArgumentSyntax
 ) -> list[list[str]]:
-    """Return what there is to say about the times of each table; raise where they are none, or pieces overlap."""
+    """Return notes about the times of each table; raise if a column is not a time, or if files overlap in time."""
     notes = []
     for plan, order in zip(schemas, orders, strict=True):
         mapping = syntax.column_mapping({"t": "COLUMN"})
@@ -268,17 +268,16 @@ def check_time_order(
     return notes
 
 
-#: The name of a record, and the tables that are pieces of it, by the names they have in messages.
+#: The name of a record, and the tables that belong to it, by their names in messages.
 NamedTables = tuple[str, Mapping[str, TableSource]]
 
 
 def merge_complementary_files(
     groups: Sequence[NamedTables], schemas: Sequence[TableSchema]
 ) -> tuple[list[NamedTables], list[str]]:
-    """Return records that are one in truth as one, and what is to be said about that.
+    """Return the records, joined into one if their files measure different channels, and a note if they were joined.
 
-    Files that measure different channels, none of them twice, belong to one record: alone, none of them would tell
-    much.
+    Files without a common channel belong to one record: a single one of them would identify few parameters.
     """
     seen = [name for plan in schemas for name in plan.columns.values]
     if len(groups) < 2 or len(set(seen)) < len(seen):
@@ -291,7 +290,7 @@ def merge_complementary_files(
 def read_records(
     groups: Sequence[NamedTables], schemas: Sequence[TableSchema], options: ReadOptions, *, large: bool
 ) -> tuple[dict[str, Measurements], tuple[str, ...]]:
-    """Return the measurements of each record, and what was found out about the files."""
+    """Return the measurements of each record, and notes about the files."""
     if options.records is not None:
         if large:
             raise DataError(
@@ -315,7 +314,7 @@ def read_records(
 def _read_records_by_label(
     tables: Mapping[str, TableSource], plans: Sequence[TableSchema], request: ReadOptions
 ) -> tuple[dict[str, Measurements], tuple[str, ...]]:
-    """Return the records that a column tells apart; one may go on from table to table."""
+    """Return the records that the values of a column distinguish; a record may continue in the next table."""
     found: dict[str, Observations] = {}
     pieces: dict[str, list[tuple[TableSchema, TimeOrder]]] = {}
     notes = []
@@ -374,7 +373,7 @@ def _read_out_of_core(
     else:
         sums, found, orders = accumulate_statistics(sources, plans)
         noisy = tuple(name for name in sums.observables if any(name in plan.columns.noise for plan in plans))
-        # A file may measure what those before it did not.
+        # A file may contain channels that earlier files do not have.
         known = {name: std for plan in plans for name, std in plan.known_noise.items()}
         spooled = OutOfCoreRows(sums.observables, known, noisy, partial(iterate_rows, sources, plans))
     if not sums.size:
@@ -399,7 +398,7 @@ def _no_values_error(plans: Sequence[TableSchema], orders: Sequence[TimeOrder]) 
 
 
 def _merge_notes(plans: Sequence[TableSchema], notes: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return notes about several files, each once, with the files where it is not about all of them."""
+    """Return notes about several files without repetition; each names its files unless it applies to all."""
     about: dict[str, list[str]] = {}
     for plan, own in zip(plans, notes, strict=True):
         for note in own:
@@ -414,7 +413,7 @@ def is_dataframe(source: Any) -> bool:
 
 
 def list_records(source: Any, Y: Any) -> list[Any] | None:
-    """Return the records of a list of several: files, tables, or times with values; None where it is no such list."""
+    """Return the records of a list: files, tables, or times with values; None if the source is not such a list."""
     if Y is not None or not isinstance(source, list | tuple) or not len(source) or not _item_type(source[0]):
         return None
     kinds = [_item_type(item) for item in source]
@@ -428,7 +427,7 @@ def list_records(source: Any, Y: Any) -> list[Any] | None:
 
 
 def _item_type(item: Any) -> str:
-    """Return what an item of a list is: a table (or several files that are pieces of one), values, or nothing."""
+    """Return the type of a list item: "table" (or a list of its files), "values", or "" if it is neither."""
     if isinstance(item, str | os.PathLike):
         return "table"
     if isinstance(item, Observations | Statistics):
@@ -444,7 +443,7 @@ def _item_type(item: Any) -> str:
 
 
 def open_records(items: Sequence[Any], options: ReadOptions) -> list[tuple[str, dict[str, TableSource]]] | None:
-    """Return the tables of several records, each under its name; None where the list holds times with values."""
+    """Return the tables of several records, each with its name; None if the items are times with values."""
     if _item_type(items[0]) == "values":
         return None
     paths = [isinstance(item, str | os.PathLike) for item in items]
@@ -467,11 +466,11 @@ def open_records(items: Sequence[Any], options: ReadOptions) -> list[tuple[str, 
 
 
 def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSource] | None:
-    """Return the tables of one record, each by its name, in order; None where values are meant."""
+    """Return the tables of one record by name, in order; None if the source is not a table."""
     items = list(source) if isinstance(source, list | tuple) and len(source) else [source]
     is_path = all(isinstance(item, str | os.PathLike) for item in items)
     if Y is not None:
-        # Texts beside values are times where they are dates.
+        # Strings beside values are times if they are dates.
         if not is_path or all(isinstance(item, str) and is_date(item) for item in items):
             return None
         raise DataError("expected files or a DataFrame alone: they already contain times and values")
@@ -497,7 +496,7 @@ def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSou
 
 
 def _to_dataframe(source: Any, channels: Sequence[str]) -> Any:
-    """Return a table in memory as a DataFrame; None where there is none."""
+    """Return a table in memory as a DataFrame; None if the source is not a table."""
     if is_dask_dataframe(source) or isinstance(source, Observations | Statistics):
         return None
     if is_dataframe(source):
@@ -506,7 +505,7 @@ def _to_dataframe(source: Any, channels: Sequence[str]) -> Any:
         return table_from_columns(source)
     if isinstance(source, np.ndarray) and source.dtype.names:
         return table_from_columns({name: source[name] for name in source.dtype.names})
-    if hasattr(source, "to_dataframe"):  # as xarray has it
+    if hasattr(source, "to_dataframe"):  # xarray objects
         try:
             return index_to_column(source.to_dataframe())
         except (TypeError, ValueError) as problem:
@@ -533,18 +532,18 @@ def _with_uniform_times(tables: dict[str, TableSource], dt: Any, advice: Argumen
     return {where: UniformlySampledTable(table, float(dt)) for where, table in tables.items()}
 
 
-#: Where tables have more records than this, all files together, they are read in pieces and only sums are kept.
+#: With more rows than this in all files together, tables are read in blocks and only sums are kept.
 MAX_ROWS_IN_MEMORY = 2_000_000
 
 
 @dataclass(frozen=True)
 class LoadedData:
-    """What was read, and what was found out on the way.
+    """Measurements, and information about the source that was read.
 
-    origin: The date that is time zero, where there are dates: times are counted from then.
-    notes: What was found out about files, in words.
-    units: Units of channels and of the time ``t``, as far as the data tell them.
-    requested_columns: Columns of channels and of the time ``t``, as far as they were said.
+    origin: The date of time zero; None if times are numbers.
+    notes: Findings about the files, as sentences.
+    units: Units of channels and of the time ``t``, if the data contain them.
+    requested_columns: Requested columns of channels and of the time ``t``.
     """
 
     measurements: Measurements
@@ -555,7 +554,7 @@ class LoadedData:
 
     @property
     def labels(self) -> dict[str, Any]:
-        """What a model calls things, as far as the data tell it: units, and the origin of time where it has dates."""
+        """Labels of the model that follow from the data: units, columns, and the origin of time if there are dates."""
         labels = Labels("", self.units, format_origin(self.origin), self.requested_columns)
         return labels.to_dict() if labels != Labels() else {}
 
@@ -594,7 +593,7 @@ def _count_outputs(measurements: Measurements, inputs: Collection[str]) -> int:
 
 
 def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedData:
-    """Return measurements from anything that `fit` accepts, with the records that they come in."""
+    """Return measurements from anything that `fit` accepts, grouped into records."""
     channels = request.channels
     if (items := list_records(source, Y)) is not None:
         groups = open_records(items, request)
@@ -621,7 +620,7 @@ def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedDa
 
 
 def _load_record_list(items: Sequence[Any], noise_std: Any, request: ReadOptions) -> LoadedData:
-    """Return records that come as values: times and values, Observations, or sums."""
+    """Return records given as values: times and values, Observations, or Statistics."""
     records, first = dict[str, Measurements](), LoadedData(Measurements())
     for number, item in enumerate(items):
         is_pair = isinstance(item, list | tuple)
@@ -637,14 +636,14 @@ def _load_record_list(items: Sequence[Any], noise_std: Any, request: ReadOptions
             raise DataError(f"record {number}: expected times as in the first record: all numbers, or all dates")
         if not number:
             first = found
-            # Dates of all records are counted from one origin.
+            # Times of all records have the same origin.
             request = replace(request, since=found.origin, units={**request.units, **found.units})
         records[str(number)] = found.measurements
     return LoadedData(RecordSet.from_records(records), first.origin, tuple(describe_records(records)), first.units)
 
 
 def _load_values(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedData:
-    """Return measurements that come as values, not as tables."""
+    """Return measurements given as values, not as tables."""
     for kind, what in ((LoadedData, "a Source"), (Statistics, "Statistics")):
         if isinstance(source, kind) and (Y is not None or noise_std is not None):
             raise DataError(f"expected {what} alone, which already contains values and noise")
@@ -659,14 +658,14 @@ def _load_values(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> L
     clock = TimeReference(request.since, request.units.get("t", ""))
     infer = clock == TimeReference()
     observations, own = load_arrays(request.channels, source, Y, noise_std, clock, infer)
-    # A name without values is checked, too: it may be misspelt.
+    # A name without values is checked as well: it may be misspelt.
     request.check_names(observations.observables)
     notes, units = _describe_empty_channels(observations), {"t": own.unit} if own.unit else {}
     return LoadedData(Measurements.from_observations(observations), own.origin, tuple(notes), units)
 
 
 def _describe_empty_channels(observations: Observations) -> list[str]:
-    """Return a note for each channel of which all values are missing."""
+    """Return a note for each channel whose values are all missing."""
     measured = {item.observable for item in observations.series if len(item.times)}
     empty = [name for name in observations.observables if name not in measured]
     return [f"all values of {name} are missing: it counts as not measured" for name in empty]
@@ -680,7 +679,7 @@ def load_arrays(
     time_reference: TimeReference,
     infer_reference: bool = False,
 ) -> tuple[Observations, TimeReference]:
-    """Return observations from times and values, and how the times are counted.
+    """Return observations from times and values, and the origin and unit of the times.
 
     Shapes: t (n,).
     """
@@ -701,7 +700,7 @@ def load_arrays(
 
 
 def _dataframe_columns(frame: Any, channels: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of a DataFrame whose times come apart."""
+    """Return the columns of a DataFrame whose times are given separately."""
     table = UniformlySampledTable(DataFrameTable(frame), 1.0)
     names = table.table.names
     called = dict(zip(names, names, strict=True))
@@ -709,7 +708,7 @@ def _dataframe_columns(frame: Any, channels: Sequence[str]) -> dict[str, Any]:
         if [*names] != [str(number) for number in range(len(channels))]:
             expected, got = ", ".join(channels), format_column_list(names)
             raise DataError(f"expected columns called like channels, {expected}, got the numbers {got}; rename them")
-        # What an array becomes when it is made a DataFrame.
+        # Numbered columns come from an array that was converted to a DataFrame.
         called = dict(zip(names, channels, strict=True))
     if times := [name for name in names if is_time_name(name)]:
         raise DataError(

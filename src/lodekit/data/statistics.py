@@ -47,7 +47,7 @@ def cosine_transform(angles: Array, strengths: Sequence[Array], degree: int) -> 
         pair = strengths[first : first + 2]
         joined = pair[0] + 1j * pair[1] if len(pair) == 2 else pair[0].astype(complex)
         sums = _nonuniform_fft(angles, joined, degree)
-        # Angles come as a and -a alike: only what is even in k belongs to the cosines.
+        # The sums are even in k for cosines, as angles a and -a are equivalent.
         even = 0.5 * (sums[degree:] + sums[degree::-1])
         found[first] = even.real
         if len(pair) == 2:
@@ -61,7 +61,7 @@ def _nonuniform_fft(angles: Array, strengths: ComplexArray, degree: int) -> Comp
     if nufft_backend() == "finufft":
         import finufft
 
-        # The grid is small: sorting the points first would not pay.
+        # The grid is small, so sorting the points first does not pay off.
         return np.asarray(finufft.nufft1d1(angles, strengths, count, eps=1e-15, isign=1, spread_sort=0))
     import ducc0
 
@@ -70,9 +70,9 @@ def _nonuniform_fft(angles: Array, strengths: ComplexArray, degree: int) -> Comp
     return np.asarray(sums)
 
 
-#: Up to this degree single functions are kept, up to twice this products of two: about 600 oscillations in a window.
+#: Degree for single functions; products of two have twice this degree. It resolves about 600 oscillations in a window.
 CHEBYSHEV_DEGREE = 2048
-#: Into so many parts a window is cut for a thumbnail: more than anybody sees in a figure.
+#: The number of bins of a thumbnail: more than a figure can show.
 _N_BINS = 512
 
 
@@ -81,7 +81,7 @@ class ChebyshevMoments:
     """Moments of one observable whose noise is estimated (weight one) or known (weight 1/std^2).
 
     log_weight_sum: The sum of the logarithms of the weights.
-    reference: One of the values, subtracted from all of them, so that a large offset does not cost digits.
+    reference: A value subtracted from all values, so that a large offset does not cost digits.
     sum_of_squares: ``sum w (y - reference)^2``.
     weight_moments: ``sum w T_k(x)``; (2 degree + 1,).
     value_moments: ``sum w (y - reference) T_k(x)``; (degree + 1,).
@@ -320,7 +320,7 @@ def chebyshev_angles(times: Array, start: float, stop: float) -> Array:
     Shapes: times (n,).
     """
     x = (times - start) * (2.0 / (stop - start)) - 1.0
-    # The first and the last time may round to something outside.
+    # The first and last time may lie outside by rounding.
     if len(x) and not (x.min() >= -1.0 - 1e-9 and x.max() <= 1.0 + 1e-9):
         outside = times[(x < -1.0) | (x > 1.0)][0]
         raise DataError(f"expected times between {start} and {stop}, got {outside}")
@@ -333,13 +333,13 @@ def _bin_index(times: Array, start: float, stop: float) -> IndexArray:
 
 
 def _group_by_times(series: Iterable[TimeSeries]) -> list[list[TimeSeries]]:
-    """Return groups of series with the same times and the same known noise; each has noise of one kind only."""
+    """Return groups of series with equal times and equal noise, either known or estimated."""
     groups: list[tuple[bool, list[TimeSeries]]] = []
     for learned, item in (part for whole in series for part in whole.split_by_noise()):
         for is_learned, group in groups:
             first, is_new = group[0], item.observable not in [other.observable for other in group]
             has_same_times = first.times is item.times or np.array_equal(first.times, item.times)
-            # Noise that is learned is NaN.
+            # The standard deviation of estimated noise is NaN.
             if is_new and learned is is_learned and has_same_times and (learned or np.array_equal(first.std, item.std)):
                 group.append(item)
                 break

@@ -28,7 +28,7 @@ from lodekit.support.threads import single_threaded_blas
 from lodekit.support.units import UnitConversion
 
 _Result = TypeVar("_Result")
-#: Pieces at work at the same time, however many cores there are: each takes about 80 MB.
+#: The largest number of simultaneously processed blocks, for any number of cores: each takes about 80 MB.
 _MAX_WORKERS = 16
 
 
@@ -39,12 +39,12 @@ _BlockResult = tuple[Statistics, NumberFormat, TimeOrder]
 def accumulate_statistics(
     tables: Sequence[TableSource], schemas: Sequence[TableSchema]
 ) -> tuple[Statistics, list[NumberFormat], list[TimeOrder]]:
-    """Return sums over the measurements of tables, how the numbers of each are written, and the order of its times.
+    """Return sums over the measurements of tables, the number format of each table, and the order of its times.
 
-    Memory does not grow with the number of records: one look at the times for the window, then the sums, pieces side
-    by side. They are added in order, so that the sums are the same to the last bit however the threads are scheduled.
+    Memory does not grow with the number of rows: a first pass finds the time window, a second one accumulates blocks in
+    parallel. Blocks are added in order, so the sums are identical to the last bit for any scheduling of threads.
     """
-    # The threads of BLAS spin while they wait, and take the cores from the transforms.
+    # Waiting BLAS threads spin and take cores from the transforms.
     with single_threaded_blas():
         schemas = [_with_decimal_mark(table, plan) for table, plan in zip(tables, schemas, strict=True)]
         with track_progress("looking at the times") as advance:
@@ -73,7 +73,7 @@ def accumulate_statistics(
 
 
 def iterate_rows(tables: Sequence[TableSource], schemas: Sequence[TableSchema]) -> Iterator[TableData]:
-    """Yield the records of tables, block after block."""
+    """Yield the rows of tables, block by block."""
     schemas = [_with_decimal_mark(table, plan) for table, plan in zip(tables, schemas, strict=True)]
     pairs = zip(tables, schemas, strict=True)
     with track_progress("writing rows to a temporary file") as advance:
@@ -94,7 +94,7 @@ def _with_decimal_mark(table: TableSource, plan: TableSchema) -> TableSchema:
 
 
 def _run_in_order(jobs: Iterable[Callable[[], _Result]]) -> Iterator[_Result]:
-    """Yield what jobs return, in their order; some of them run side by side."""
+    """Yield the results of jobs in order; several jobs run in parallel."""
     workers = min(import_module("joblib").cpu_count(), _MAX_WORKERS)
     queue = deque[Future[_Result]]()
     with ThreadPoolExecutor(workers) as pool:
@@ -104,7 +104,7 @@ def _run_in_order(jobs: Iterable[Callable[[], _Result]]) -> Iterator[_Result]:
                 if len(queue) > workers:
                     yield queue.popleft().result()
         except DataError:
-            # What is wrong in an earlier piece is told first, whoever was faster.
+            # Report the error of the earliest block, whichever failed first.
             for future in queue:
                 future.result()
             raise
@@ -118,8 +118,8 @@ def _iterate_blocks(table: TableSource, plan: TableSchema) -> Iterator[TableBloc
 
 
 def _table_time_span(table: TableSource, plan: TableSchema, advance: Callable[[int], None]) -> TimeOrder:
-    """Return the first and the last time of a table, and its number of records, but not the order of its times."""
-    # A Parquet file tells it at its end, but not of the rows in a window.
+    """Return the first and last time of a table and its number of rows, but not the order of its times."""
+    # The footer of a Parquet file contains the range of all rows, not of those in a window.
     known = table.column_range(plan.columns.time) if isinstance(table, ParquetFile) and not plan.has_window else None
     if known is not None:
         low, high = plan.conversions.get("t", UnitConversion()).convert(np.array(known[:2])).tolist()
@@ -140,7 +140,7 @@ def _block_time_span(block: TableBlock, plan: TableSchema) -> TimeOrder:
 
 
 def _check_distinct_times(plans: Sequence[TableSchema], span: TimeOrder) -> None:
-    """Raise where all rows have one time: sums are made over a window of time, which has a length."""
+    """Raise if all rows have the same time: sums need a time window of positive length."""
     if span.low < span.high:
         return
     first = plans[0]
@@ -162,7 +162,7 @@ def _block_statistics(block: TableBlock, plan: TableSchema, start: float, stop: 
 
 
 def to_series(records: TableData, noise: Mapping[str, float]) -> list[TimeSeries]:
-    """Return the measurements in records; observables with the same records and noise share their arrays of times."""
+    """Return the measurements in rows; observables with the same rows and noise share their arrays of times."""
     found = []
     shared: dict[tuple[object, bytes], tuple[Array, Array]] = {}
     for name, values in records.values.items():
@@ -189,9 +189,9 @@ def _add_results(results: Sequence[_BlockResult]) -> _BlockResult:
 def accumulate_dask_statistics(
     table: DataFrameTable, schema: TableSchema
 ) -> tuple[Statistics, NumberFormat, TimeOrder]:
-    """Return sums over the measurements of a Dask DataFrame, how its numbers are written, and the order of its times.
+    """Return sums over the measurements of a Dask DataFrame, its number format, and the order of its times.
 
-    Pure functions of partitions, so that lost work is simply done again.
+    All steps are pure functions of partitions, so lost work can be repeated.
     """
     with single_threaded_blas():
         times = replace(schema, columns=ColumnMapping(schema.columns.time, {}, {}))

@@ -24,8 +24,8 @@ from lodekit.support.units import UnitConversion, find_unit_conversion
 class TimeReference:
     """The date of time zero, and the unit of time.
 
-    origin: None where times are numbers.
-    unit: Of times; empty where nothing tells.
+    origin: None if times are numbers.
+    unit: The unit of times; empty if it is unknown.
 
     Examples
     --------
@@ -39,19 +39,19 @@ class TimeReference:
 
     @classmethod
     def from_labels(cls, origin: str, unit: str | None) -> TimeReference:
-        """Return the clock of a fit."""
+        """Return the time reference in the labels of a fit."""
         return cls(parse_origin(origin), unit or "")
 
     @property
     def conversion_from_seconds(self) -> UnitConversion:
-        """How seconds become the unit of time."""
+        """The conversion from seconds to the unit of time."""
         found = find_unit_conversion("s", self.unit or "s")
         if found is None:
             raise DataError(f"expected a unit of time, such as s or min, for times that are dates, got {self.unit!r}")
         return found
 
     def parse_times(self, t: Any) -> Array | None:
-        """Return dates or lengths of time as numbers; None where times are something else, such as numbers."""
+        """Return dates or durations as numbers; None for other times, such as numbers."""
         times = parse_time_array(t)
         if times is None:
             return None
@@ -66,11 +66,11 @@ class TimeReference:
             raise DataError("expected times as numbers, like those of the fit, got dates")
         if times.first.tzinfo is not None and self.origin.tzinfo is None:
             raise DataError("expected dates without a time zone, like those of the fit, got dates with one")
-        # Dates without a time zone are in that of the origin.
+        # Dates without a time zone are in the time zone of the origin.
         return self.conversion_from_seconds.convert(times.in_zone(self.origin.tzinfo).seconds_since(self.origin))
 
     def to_dates(self, times: Iterable[float]) -> list[datetime]:
-        """Return the dates of times; empty where times are numbers.
+        """Return the dates of times; empty if times are numbers.
 
         Examples
         --------
@@ -81,7 +81,7 @@ class TimeReference:
             return []
         if not self.has_dates:
             raise DataError(f"expected a unit of time for dates, got {self.unit!r}; label(units=) changes it")
-        # Sums of dates in one zone would ignore changes of its clocks.
+        # Adding durations to dates in a time zone would ignore clock changes.
         zone, seconds = self.origin.tzinfo, self._unit_seconds
         start = self.origin if zone is None else self.origin.astimezone(UTC)
         try:
@@ -91,7 +91,7 @@ class TimeReference:
             raise DataError("expected times whose dates lie between the years 1 and 9999, got others") from None
 
     def format_times(self, *times: float) -> str:
-        """Return times as messages show them, after "at" or "between": dates, or numbers with the unit.
+        """Return times for messages, after "at" or "between": dates, or numbers with the unit.
 
         Examples
         --------
@@ -108,7 +108,7 @@ class TimeReference:
 
     @property
     def has_dates(self) -> bool:
-        """Whether times are dates, and the unit in which they are counted is one of time."""
+        """Whether times are dates, and their unit is a unit of time."""
         return self.origin is not None and self._unit_seconds > 0.0
 
     @property
@@ -133,9 +133,9 @@ class TimeReference:
         return np.asarray((self.origin - start) / timedelta(days=1) + numbers * (self._unit_seconds / 86400.0))
 
     def wall_clock_times(self, times: ArrayLike) -> list[float]:
-        """Return dates as Plotly draws them: milliseconds since 1970 by the clock of the origin; otherwise numbers.
+        """Return dates as Plotly draws them: milliseconds since 1970 at the origin's UTC offset; otherwise numbers.
 
-        The clock is not changed between summer and winter, because curves would jump.
+        The offset is the same in summer and winter, because curves would jump at a clock change.
 
         Shapes: times (n,).
         """
@@ -146,14 +146,14 @@ class TimeReference:
         return [float(time) for time in found]
 
     def from_wall_clock(self, place: str | float) -> float:
-        """Return the time of a place on an axis with `wall_clock_times`, which Plotly names by a date."""
+        """Return the time of a position on an axis with `wall_clock_times`, which Plotly gives as a date."""
         if self.origin is None or not self.has_dates:
             return float(place)
         milliseconds = float(np.datetime64(place, "ms").astype(np.int64)) if isinstance(place, str) else float(place)
         return (milliseconds - self.wall_clock_times([0.0])[0]) / (1000.0 * self._unit_seconds)
 
     def parse_time(self, time: Any, what: str) -> float:
-        """Return one time: a number, a date, or a text that is one of them."""
+        """Return a time from a number, a date, or a text that contains one of them."""
         if isinstance(time, str):
             try:
                 time = float(time)
@@ -171,7 +171,7 @@ class TimeReference:
                 raise DataError(f"{what} is a date with a time zone, but the data have none; expected one without")
             zone, origin = self.origin.tzinfo, self.origin
             if zone is not None:
-                # Differences of dates in one zone would ignore changes of its clocks.
+                # Differences of dates in one time zone would ignore clock changes.
                 time, origin = (each.astimezone(UTC) for each in (time.replace(tzinfo=time.tzinfo or zone), origin))
             return float(self.conversion_from_seconds.convert(np.array((time - origin).total_seconds())))
         if isinstance(time, bool) or not isinstance(time, int | float | np.number) or not np.isfinite(time):

@@ -197,7 +197,7 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         hyper = [lengthscales, self.value_of("deviations"), mode_roots]
         s1, s2 = (observables.units.scale_times(x[..., 0].to(kind)) for x in (x1, x2))
         if diag:
-            # Equal times: one small matrix for each; times are one more batch dimension, the last.
+            # For the diagonal, times are an additional last batch dimension, with one small matrix for each.
             s1, s2, table = s1[..., :, None], s2[..., :, None], table[..., None, :]
             hyper = [part[..., None, :] for part in hyper]
         arrays = observables.split(torch, table)
@@ -227,7 +227,7 @@ class LODEMean(gpytorch.means.Mean):  # type: ignore[misc]
 
     def __init__(self, kernel: LODEKernel) -> None:
         super().__init__()
-        # Not a submodule: its parameters are registered where the kernel is.
+        # Not a submodule, as its parameters are registered with the kernel.
         self.__dict__["_kernel"] = kernel
 
     def forward(self, x: Tensor) -> Tensor:

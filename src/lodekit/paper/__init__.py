@@ -1,9 +1,9 @@
-"""The experiments of the paper on the public interface, and their results beside the published ones (published.json).
+"""The experiments of the paper with the public interface, and their results beside the published ones (published.json).
 
 - `experiments`: systems and data.
-- `methods`: four ways to train a model on them.
+- `methods`: four methods to train a model on these data.
 - `metrics`: errors of a trained model, cost of the construction, comparison with Groebner bases.
 - `model_comparison`: log evidence of wrong systems, and the latent force model of the appendix.
-- `runner`: all runs, each kept in a file; `results`: medians and ratios of them.
-- `tables`, `figures`, `claims`: what the report shows; `report`: the report itself, with the texts of report.toml.
+- `runner`: all runs, each stored in a file; `results`: their medians and ratios.
+- `tables`, `figures`, `claims`: the content of the report; `report`: the report, with the texts of report.toml.
 """

@@ -1,4 +1,4 @@
-"""Claims about the reproduction, each with its evidence, by tests whose result does not depend on the machine.
+"""Claims about the reproduction with their evidence, by tests whose results do not depend on the machine.
 
 Comparisons use Wilcoxon's signed-rank test, coverage the Clopper-Pearson interval.
 """
@@ -24,16 +24,16 @@ from lodekit.paper.results import (
 )
 from lodekit.support.arguments import Array
 
-#: yes, no, tie (the data sets do not tell the two apart), open (too few data sets to tell anything).
+#: yes, no, tie (no significant difference), or open (too few data sets for a decision).
 ClaimStatus = str
 
 
 class PaperClaim:
-    """A statement about the results, with its texts of report.toml.
+    """A statement about the results, with its texts in report.toml.
 
-    name: Of the texts.
+    name: The name of the texts.
     status: Whether it holds.
-    numbers: What is put into the texts.
+    numbers: Values for placeholders in the texts.
     """
 
     def __init__(self, name: str, status: ClaimStatus, **numbers: object) -> None:
@@ -42,12 +42,12 @@ class PaperClaim:
 
 
 def claim_status(holds: bool) -> ClaimStatus:
-    """Return a verdict on something that is so or is not."""
+    """Return the status of a statement that is true or false."""
     return "yes" if holds else "no"
 
 
 def compare_pairs(ours: Array, theirs: Array) -> tuple[ClaimStatus, str]:
-    """Return whether `ours` are smaller, by Wilcoxon's signed-rank test at 5 %, and the numbers behind it as text.
+    """Return whether `ours` are smaller, by Wilcoxon's signed-rank test at 5 %, and the evidence as text.
 
     Shapes: ours, theirs (n,).
     """
@@ -58,7 +58,7 @@ def compare_pairs(ours: Array, theirs: Array) -> tuple[ClaimStatus, str]:
     differences = np.where(is_tie, 0.0, differences)
     nonzero = differences[differences != 0]
     p_value = float(wilcoxon(nonzero).pvalue) if len(nonzero) else 1.0
-    # With fewer than six pairs not even a clean sweep is significant.
+    # With fewer than six pairs, no result is significant.
     if len(ours) < 6:
         status = "open"
     elif p_value < 0.05:
@@ -71,7 +71,7 @@ def compare_pairs(ours: Array, theirs: Array) -> tuple[ClaimStatus, str]:
 
 
 def coverage_interval(inside: int, count: int) -> tuple[float, float]:
-    """Return the 95 % interval (Clopper and Pearson) of a share of which `inside` of `count` were seen.
+    """Return the 95 % confidence interval (Clopper and Pearson) of a proportion, observed as `inside` of `count`.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def coverage_interval(inside: int, count: int) -> tuple[float, float]:
 
 
 def power_of_ten_bound(value: float) -> float:
-    """Return a bound for a `value` that other machines share: an even power of ten, ten times as large at least.
+    """Return a bound of a `value` that is equal on other machines: an even power of ten, at least ten times as large.
 
     Examples
     --------
@@ -96,15 +96,15 @@ def power_of_ten_bound(value: float) -> float:
 
 
 _LODEKIT_TITLES = {"lodekit": "lodekit", "channels": "lodekit with a prior on the channels"}
-#: Those that are compared in all that both can do.
+#: The methods that are compared in all quantities that both have.
 _COMPARED_METHODS = ("lodekit", "paper")
 _OTHER_TITLES = {"paper": "the paper's way", "baseline": "the GP", "lodekit": "the prior on free functions"}
-#: How many data sets a median needs to be compared with a published one.
+#: The smallest number of data sets for a comparison of a median with a published one.
 MIN_DATA_SETS = 10
 
 
 def check_claims(results: RunResults) -> list[PaperClaim]:
-    """Return every statement that the runs so far can decide."""
+    """Return all statements that the available results can decide."""
     found: list[PaperClaim] = []
     if results.systems:
         found += _reproduction_claims(results)
@@ -129,7 +129,7 @@ def _reproduction_claims(results: RunResults) -> Iterator[PaperClaim]:
         cells = [(system, column) for system in results.systems for column in COLUMNS]
         inside = sum(is_reproduced(results, system, method, column) for system, column in cells)
         count = min(len(results.select("main", system, method)) for system in results.systems)
-        # A few data sets give no median that could be compared.
+        # With few data sets, medians are not comparable.
         status = claim_status(inside == len(cells)) if count >= MIN_DATA_SETS else "open"
         yield PaperClaim("reproduction", status, title=title, inside=inside, count=len(cells))
 
@@ -149,7 +149,7 @@ def _paired_claims(results: RunResults, system: str) -> Iterator[PaperClaim]:
     has_parameters = bool(find_experiment(system).parameters)
     for column in ("train_rmse", "loss", "ode_error"):
         for rival in ("paper", "baseline"):
-            # Without parameters to learn both LODE-GPs satisfy the equations, and differences see rounding.
+            # Without parameters both LODE-GPs satisfy the equations, and differences are rounding errors.
             if column != "ode_error" or rival == "baseline" or has_parameters:
                 yield _paired_claim(results, system, column, "lodekit", rival)
     if results.select("main", system, "channels"):
@@ -168,8 +168,8 @@ def _paired_claim(results: RunResults, system: str, column: str, method: str, ri
 def _ode_error_claim(results: RunResults, system: str) -> PaperClaim:
     ours, theirs = results.paired_values("ode_error", system, "lodekit", "baseline")
     factor, exact = float(np.median(theirs / ours)), not find_experiment(system).parameters
-    # Far from what was seen, so that no machine decides; the paper has 30000 for the bipendulum. If parameters are
-    # learned, their errors are most of an ODE error at the true ones.
+    # Far from the observed factors, so that the verdict does not depend on the machine; the paper has 30000 for the
+    # bipendulum. With estimated parameters, their errors dominate the ODE error at the true ones.
     wanted = 1000 if exact else 5
     where = "" if exact else " (at the true parameters, which it has to learn)"
     beside = f", published roughly {load_published_results()['precision_factor']}" if system == "bipendulum" else ""
@@ -183,7 +183,7 @@ def _residual_claim(results: RunResults, system: str) -> PaperClaim:
     rival = np.array([row["measured_error"] for row in results.select("main", system, "baseline")])
     numbers = {"count": len(errors), "bound": power_of_ten_bound(float(errors.max()))}
     texts = {"rival": format_number(float(np.median(rival)), 2), "system": SYSTEM_TITLES[system]}
-    # Rounding in the second derivative of an interpolation stays below this bound.
+    # Rounding errors in the second derivative of an interpolation are below this bound.
     return PaperClaim("residual", claim_status(float(errors.max()) < 1e-6), **texts, **numbers)
 
 
@@ -209,7 +209,7 @@ def _runtime_claim(results: RunResults, system: str) -> PaperClaim:
     factor = results.speedup(system)
     losses = [results.median_std("loss", system, method).median for method in _COMPARED_METHODS]
     several = f"; {results.jobs} runs at once, which is not how times should be taken" if results.jobs > 1 else ""
-    # Ten is far from what was seen on three machines, 22 to 49 times.
+    # Ten is far from the observed factors on three machines, 22 to 49.
     status = claim_status(factor >= 10 and losses[0] <= losses[1] + 1e-4 * abs(losses[1]))
     numbers = {"factor": factor, "losses": [format_number(loss) for loss in losses], "several": several}
     return PaperClaim("runtime", status, system=SYSTEM_TITLES[system], **numbers)
@@ -219,7 +219,7 @@ def _construction_claims(results: RunResults) -> Iterator[PaperClaim]:
     rows = results.select("construction")
     if not rows:
         return
-    # The system of the paper that is not controllable is the one that the earlier approach cannot do.
+    # The earlier approach does not apply to the only uncontrollable system of the paper.
     equal = sum(row["same_image"] for row in rows)
     scope = {row["system"] for row in rows if not row["applies"]}
     in_scope = scope <= {"three_tank"} and ("three_tank" in scope or len(rows) < len(SYSTEM_TITLES))
@@ -250,7 +250,7 @@ def _evidence_claims(results: RunResults) -> Iterator[PaperClaim]:
 
 
 def find_differences(results: RunResults) -> list[str]:
-    """Return a line for every cell of the main table, trained as in the paper, outside of the published spread."""
+    """Return a line for each cell of the main table, trained as in the paper, outside the published spread."""
     found = []
     for system, method, column in product(results.systems, ("paper", "baseline"), COLUMNS):
         if not is_reproduced(results, system, method, column):
@@ -262,7 +262,7 @@ def find_differences(results: RunResults) -> list[str]:
 
 
 def _explain_difference(results: RunResults, system: str, method: str, column: str) -> str:
-    """Return why a cell may differ, with what these runs show of it."""
+    """Return why a cell may differ, with evidence from these runs."""
     values = results.median_std(column, system, method)
     spread = f"Over the data sets here the value runs from {format_number(values.low)} to {format_number(values.high)}"
     if method == "paper" and system == "bipendulum":

@@ -1,4 +1,4 @@
-"""What the paper measured on: three systems, their exact solutions, intervals and noise."""
+"""The experiments of the paper: three systems, their exact solutions, intervals and noise."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from lodekit.system.system import System
 
 @cache
 def load_published_results() -> dict[str, Any]:
-    """Return the figures of the paper."""
+    """Return the numbers published in the paper."""
     found: dict[str, Any] = json.loads(files("lodekit.paper").joinpath("published.json").read_text(encoding="utf-8"))
     return found
 
 
 @cache
 def load_report_texts() -> dict[str, Any]:
-    """Return the texts of the report, and the equations of systems that the data do not follow."""
+    """Return the texts of the report, and the equations of alternative systems."""
     return tomllib.loads(files("lodekit.paper").joinpath("report.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
 class PaperExperiment:
-    """A system with the data that the paper trains and evaluates on.
+    """A system with the data on which the paper trains and evaluates.
 
-    system, paper_system: As lodekit takes it, and with the free functions that the paper chose.
-    exact_solution: The solution that the data are made from, times to an array (n, channels). That of the bipendulum
-        is printed in the paper with a rounded coefficient, 41/100, and is no solution then; this is the one with
-        4.095/10, whose ODE error is the published one.
-    train_interval, evaluation_interval: Intervals.
-    parameters: True values of what is learned.
+    system, paper_system: The system for lodekit, and with the free functions chosen in the paper.
+    exact_solution: The solution behind the data, from times to an array (n, channels). The paper prints that of the
+        bipendulum with a rounded coefficient, 41/100, with which it is not a solution; this one has 4.095/10, and its
+        ODE error is the published one.
+    train_interval, evaluation_interval: Intervals of time.
+    parameters: True values of the estimated parameters.
     """
 
     name: str

@@ -17,12 +17,12 @@ from lodekit.paper.methods import train
 from lodekit.paper.results import SYSTEM_TITLES, RunResults, ode_error_floor
 from lodekit.plotting import OKABE_ITO, add_legend, draw_channel, frame, label_bottom, make_panels, to_png
 
-#: The name of the file without its ending, the caption, and the picture as PNG.
+#: The name of the file without its extension, the caption, and the PNG image.
 PaperFigure = tuple[str, str, bytes]
 
 
 def draw_figures(results: RunResults) -> Iterator[PaperFigure]:
-    """Yield the figures that belong to the systems that were run."""
+    """Yield the figures of the systems that were run."""
     if not results.systems:
         return
     yield _draw_solutions()
@@ -49,7 +49,7 @@ def _draw_solutions() -> PaperFigure:
 
 
 def _draw_posterior(experiment: PaperExperiment) -> PaperFigure:
-    """Noisy data, noise-free data, and samples: one row each, one column for each channel."""
+    """Draw noisy data, noise-free data, and samples: one row each, one column for each channel."""
     channels = experiment.system.channels
     width = 6.5 if len(channels) <= 3 else 9.5
     figure, axes = make_panels(3 * len(channels), width=width, height_each=1.55, columns=len(channels))
@@ -86,12 +86,12 @@ def _draw_posterior(experiment: PaperExperiment) -> PaperFigure:
     return f"posterior-{experiment.name.replace('_', '-')}", caption, to_png(figure)
 
 
-#: What matplotlib calls minimum, quartiles and maximum.
+#: The names of minimum, quartiles and maximum in matplotlib.
 _BOX_KEYS = ("whislo", "q1", "med", "q3", "whishi")
 
 
 def _draw_ode_errors(results: RunResults) -> PaperFigure:
-    """ODE errors of the bipendulum by equation and way, the published boxes beside ours."""
+    """Draw ODE errors of the bipendulum by equation and method, beside the published boxes."""
     figure, (axis,) = make_panels(1, height_each=3.6)
     labels, rows = [], []
     boxes = load_published_results()["bipendulum_ode_boxplot"]
@@ -131,7 +131,7 @@ def _draw_ode_errors(results: RunResults) -> PaperFigure:
 
 
 def _draw_extrapolation(experiment: PaperExperiment, methods: Sequence[str]) -> PaperFigure:
-    """The means beyond the data, a column for each way, all of one scale so that they can be compared."""
+    """Draw the means beyond the data, one column for each method, with equal scales for comparison."""
     titles = {"lodekit": "LODE-GP", "channels": "LODE-GP, prior on channels", "baseline": "GP"}
     shown = [method for method in titles if method in methods]
     channels, count = experiment.system.channels, len(shown)

@@ -23,16 +23,16 @@ from lodekit.support.arguments import Array
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained model, whatever trained it.
+    """A trained model of any method.
 
     mean, std: From times to the posterior mean, and to its standard deviation, both of shape (n, channels).
     covariance: From times to the prior covariance of all channels, shape (n channels, n channels); None for a prior
-        on the channels, which is made of waves and has no such matrix.
-    loss: Negative log evidence for each number of the data.
-    seconds: Processor time of construction and training, which other work on the machine hardly changes.
-    hyperparameters: The noise variance, and means of signal variances and lengthscales; of variances as in the paper,
-        which takes the mean of what is learned, logarithms or inverse softplus, and transforms it then.
-    gp: The model as lodekit sees it; None for the baseline.
+        on the channels, which consists of waves and has no such matrix.
+    loss: Negative log evidence per value of the data.
+    seconds: Processor time of construction and training, which other load on the machine hardly changes.
+    hyperparameters: The noise variance, and means of signal variances and lengthscales; as in the paper, the raw values
+        (logarithms or inverse softplus) are averaged and then transformed.
+    gp: The model in lodekit; None for the baseline.
     """
 
     mean: Callable[[Array], Array]
@@ -47,18 +47,18 @@ class TrainedModel:
 
 
 def train(experiment: PaperExperiment, method: str, seed: int, *, noisy: bool = True) -> TrainedModel:
-    """Return a model that was trained on one data set."""
+    """Return a model trained on one data set."""
     return train_batch(experiment, method, (seed,), noisy=noisy)[0]
 
 
 def train_batch(
     experiment: PaperExperiment, method: str, seeds: Sequence[int], *, noisy: bool = True
 ) -> list[TrainedModel]:
-    """Return models that were trained on several data sets, each as `train` would, up to rounding.
+    """Return models trained on several data sets, each equal to the result of `train` up to rounding.
 
-    What trains in GPyTorch trains as one batch: the losses are added, and neither their gradients nor the steps of
-    Adam, which are taken number by number, mix. Three data sets take little longer than one, so the seconds of each,
-    an equal share, are not those of training it alone: where times are compared, take `train`.
+    GPyTorch models are trained as one batch: the losses are added, and neither their gradients nor the elementwise
+    steps of Adam mix. Three data sets take little longer than one, so the seconds of each, an equal share, are less
+    than those of separate training: use `train` to compare times.
     """
     if method not in METHODS:
         raise LodekitError(f"expected one of {', '.join(METHODS)}, got {method!r}")
@@ -74,7 +74,7 @@ def train_batch(
 
 @contextmanager
 def use_one_torch_thread() -> Iterator[None]:
-    """Let PyTorch take one thread, as lodekit does for matrices of this size: the fastest for all, and the same."""
+    """Limit PyTorch to one thread, like lodekit for matrices of this size, which is the fastest for all methods."""
     import torch
 
     threads = torch.get_num_threads()
@@ -86,7 +86,7 @@ def use_one_torch_thread() -> Iterator[None]:
 
 
 def require_gpytorch() -> None:
-    """Raise an error that says what to install where GPyTorch is missing."""
+    """Raise an error with installation advice if GPyTorch is missing."""
     try:
         import gpytorch  # noqa: F401
     except ImportError:
@@ -103,7 +103,7 @@ def _train_lodekit(
 
 def _train_lodekit_once(experiment: PaperExperiment, table: Array, seed: int, prior: str) -> TrainedModel:
     begin = time.process_time()
-    # A noise level for each channel, as the multitask likelihood of the other two has.
+    # One noise level for each channel, like the multitask likelihood of the other methods.
     gp = LODEGP(experiment.system, prior=prior, noise="channel", random_state=seed).fit(experiment.times, table)
     seconds = time.process_time() - begin
 
@@ -143,7 +143,7 @@ def _train_paper(experiment: PaperExperiment, tables: list[Array], seeds: Sequen
 
 
 def _paper_model(experiment: PaperExperiment, table: Array, seed: int | None = None) -> Any:
-    """Return the paper's model of a table, or of a batch of tables, with starting values drawn if a seed is given."""
+    """Return the paper's model of a table, or of a batch of tables; with a seed, start values are random."""
     import torch
     from gpytorch.constraints import Positive
 
@@ -154,7 +154,7 @@ def _paper_model(experiment: PaperExperiment, table: Array, seed: int | None = N
         x, y, likelihood, experiment.paper_system, window=experiment.train_interval, batch_shape=y.shape[:-2]
     ).double()
     kernel, names = model.covar_module, (*model.covar_module.parameter_names, "lengthscales", "deviations")
-    # As in the paper, logarithms are learned, those of variances and not of standard deviations.
+    # As in the paper, logarithms are learned: of variances instead of standard deviations.
     exponents = {name: 0.5 if name == "deviations" else 1.0 for name in names}
     for name, exponent in exponents.items():
         positive = Positive(
@@ -162,12 +162,12 @@ def _paper_model(experiment: PaperExperiment, table: Array, seed: int | None = N
             inv_transform=lambda y, power=exponent: torch.log(y) / power,
         )
         kernel.register_constraint(f"raw_{name}", positive)
-    # The paper's table of covariances gives modes no variance of their own.
+    # The paper's table of covariances has no variance for modes.
     kernel.set_value("mode_deviations", 1.0)
     kernel.raw_mode_deviations.requires_grad_(False)
     generator = np.random.default_rng((seed or 0) + 10_000)
     for name, exponent in exponents.items() if seed is not None else ():
-        # Parameters of the system start at one, as in the authors' program; the paper does not mention it.
+        # Parameters of the system start at one, as in the authors' program; the paper does not mention this.
         reach = 0.0 if name in kernel.parameter_names else 3.0
         start = generator.uniform(-reach, reach, tuple(kernel.value_of(name).shape))
         kernel.set_value(name, np.exp(exponent * start))
@@ -200,7 +200,7 @@ def _train_baseline(experiment: PaperExperiment, tables: list[Array], seeds: Seq
     with torch.random.fork_rng(devices=[]):
         begin = time.process_time()
         for table, seed in zip(tables, seeds, strict=True):
-            # Starts are drawn as the model is made.
+            # Random start values are drawn when the model is created.
             torch.manual_seed(seed)
             models.append(_multitask_model(experiment, table))
         losses = _train_models(models, lambda: _multitask_model(experiment, np.stack(tables)))
@@ -218,7 +218,7 @@ def _multitask_model(experiment: PaperExperiment, table: Array) -> Any:
     count, batch = table.shape[-1], y.shape[:-2]
     model = ModularExactGP(x, y, likelihood)
     model.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ZeroMean(batch), num_tasks=count)
-    # The paper does not say how its tasks are coupled; rank one gives its lengthscales and eigenvalues.
+    # The paper does not state how its tasks are coupled; rank one reproduces its lengthscales and eigenvalues.
     over_time = gpytorch.kernels.RBFKernel(batch_shape=batch)
     model.covar_module = gpytorch.kernels.MultitaskKernel(over_time, count, rank=1, batch_shape=batch)
     return model.double()
@@ -228,7 +228,7 @@ def _wrap_baseline_model(model: Any, loss: float, seconds: float) -> TrainedMode
     import torch
 
     def covariance(times: Array) -> Array:
-        # The product by hand: GPyTorch takes ten times as long to write it out.
+        # An explicit product, as GPyTorch takes ten times as long to evaluate it.
         kernel, x = model.covar_module, torch.as_tensor(times)[:, None]
         with torch.no_grad():
             over_time = kernel.data_covar_module(x).to_dense().numpy()
@@ -251,7 +251,7 @@ def _wrap_baseline_model(model: Any, loss: float, seconds: float) -> TrainedMode
 def _to_tensors(experiment: PaperExperiment, table: Array) -> tuple[Any, Any]:
     import torch
 
-    # One column of times for all tables of a batch: GPyTorch's multitask kernel repeats its tasks for each of several.
+    # One column of times for all tables of a batch, since GPyTorch's multitask kernel would repeat its tasks otherwise.
     return torch.as_tensor(experiment.times)[:, None], torch.as_tensor(table)
 
 
@@ -266,7 +266,7 @@ def _likelihood(table: Array) -> Any:
 
 
 def _train_models(models: list[Any], batched: Callable[[], Any]) -> list[float]:
-    """Train models as the paper does, several as the one that `batched` makes; return their last losses."""
+    """Train models as in the paper, several as one batch from `batched`; return their final losses."""
     import torch
 
     if len(models) == 1:
@@ -290,7 +290,7 @@ def _train_models(models: list[Any], batched: Callable[[], Any]) -> list[float]:
 
 
 def _run_adam(model: Any) -> list[float]:
-    """Train a model, or a batch; return the last loss of each."""
+    """Train a model, or a batch; return the final loss of each."""
     import gpytorch
     import torch
 
@@ -313,7 +313,7 @@ def _predictors(model: Any) -> tuple[Callable[[Array], Array], Callable[[Array],
     import torch
 
     def mean(times: Array) -> Array:
-        # GPyTorch's own weights; its own mean writes out the covariance of all times with each other, too.
+        # GPyTorch's cached weights; its own mean also evaluates the covariance between all times.
         x = torch.as_tensor(times)[:, None]
         with torch.no_grad(), gpytorch.settings.cholesky_max_tries(8):
             if model.prediction_strategy is None:
@@ -337,7 +337,7 @@ def _prior_covariance(model: Any, times: Array) -> Array:
         return np.asarray(model.covar_module(torch.as_tensor(times)[:, None]).to_dense().numpy())
 
 
-#: Those that need nothing but lodekit.
+#: Methods that only need lodekit.
 NATIVE_METHODS = ("lodekit", "channels")
 METHODS: dict[str, Callable[[PaperExperiment, list[Array], Sequence[int]], list[TrainedModel]]] = {
     "paper": _train_paper,

@@ -1,9 +1,9 @@
 """Metrics of the paper: errors of a trained model, and cost and correctness of the construction of a LODE-GP.
 
-The parametrization by the Smith form is compared with that by Groebner bases. Lange-Hegermann (2018) uses the syzygies
-of the columns of A for B: all vectors of operators that A maps to zero. The solutions are the image of B if the
-syzygies of its rows lead back to A; otherwise the system is not controllable, and the approach does not apply. SymPy
-computes all of it, and shares no code with lodekit's algebra.
+The parametrization by the Smith form is compared with that by Groebner bases. For B, Lange-Hegermann (2018) uses the
+syzygies of the columns of A: all vectors of operators that A maps to zero. The solutions are the image of B if the
+syzygies of its rows are the row space of A; otherwise the system is not controllable, and the approach does not apply.
+SymPy computes this comparison, and shares no code with lodekit's algebra.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from lodekit.system.system import System
 
 
 def compare_parametrizations(system: System) -> tuple[bool, bool, int]:
-    """Return what Groebner bases say about a system, beside what lodekit says.
+    """Compare lodekit's parametrization of a system with that by Groebner bases.
 
-    Whether the free columns span exactly what the syzygies of the operator matrix span; whether the earlier approach
-    describes all solutions, that is, whether the system is controllable; and the number of syzygies.
+    Returns whether the free columns span the same module as the syzygies of the operator matrix; whether the earlier
+    approach describes all solutions, that is, whether the system is controllable; and the number of syzygies.
     """
     import sympy
 
@@ -52,11 +52,11 @@ def compare_parametrizations(system: System) -> tuple[bool, bool, int]:
 
 
 def measure_construction(experiment: PaperExperiment) -> dict[str, Any]:
-    """Return seconds of the construction and of covariances, and what Groebner bases say, as plain values.
+    """Return computing times of the construction and of covariances, and the comparison with Groebner bases.
 
-    From the equations as text: ``algebra_seconds`` to the parametrization, ``construction_seconds`` to a kernel that
-    is ready for GPyTorch. ``covariance_seconds`` are those of the LODE-GP, of GPyTorch's multitask kernel and of a bare
-    Kronecker product, all as full matrices, in turn on the same points.
+    From the equations as text: ``algebra_seconds`` to the parametrization, ``construction_seconds`` to a kernel for
+    GPyTorch. ``covariance_seconds`` are the times of the LODE-GP, of GPyTorch's multitask kernel and of a Kronecker
+    product only, all as full matrices, in turn at the same points.
     """
     import gpytorch
     import torch
@@ -67,7 +67,7 @@ def measure_construction(experiment: PaperExperiment) -> dict[str, Any]:
 
     def build() -> System:
         system = System.from_definition(definition)
-        # The algebra is done when it is asked for.
+        # The algebra is computed on first use.
         _ = system.parametrization
         return system
 
@@ -96,30 +96,30 @@ def measure_construction(experiment: PaperExperiment) -> dict[str, Any]:
 
 
 def _median_seconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Return the median seconds of each call; they take turns, so that a busy moment meets all of them."""
+    """Return the median seconds of each call; the calls alternate, so that other load affects all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(10):
         for name, call in calls.items():
             begin = time.perf_counter()
             call()
             seconds[name].append(time.perf_counter() - begin)
-    # What is done for the first time takes longer.
+    # The first call takes longer, so it is omitted.
     return {name: float(np.median(values[1:])) for name, values in seconds.items()}
 
 
-#: As in the paper: the step of differences, and at how many times curves are evaluated.
+#: As in the paper: the step of finite differences, and the number of times at which curves are evaluated.
 _DIFFERENCE_STEP, _N_EVALUATION_TIMES = 1e-3, 1000
 
 
 def evaluate_run(experiment: PaperExperiment, method: str, seed: int, *, noisy: bool = True) -> dict[str, Any]:
     """Return the metrics of one training run as plain values.
 
-    train_rmse, eval_rmse: Against the noise-free solution at a thousand points of each interval.
-    loss: Negative log evidence for each number of the data.
+    train_rmse, eval_rmse: Differences from the noise-free solution at 1000 points of each interval.
+    loss: Negative log evidence per value of the data.
     ode_error: For each equation, the mean absolute error by finite differences at the true parameters.
-    measured_error: The largest relative residual of the returned mean at the learned parameters, see `curve_residual`.
-    eigenvalues: How many of the prior covariance at a thousand points are above 1e-6; None without such a matrix, or if
-        rounding hides it.
+    measured_error: The largest relative residual of the mean at the estimated parameters, see `curve_residual`.
+    eigenvalues: The number of eigenvalues above 1e-6 of the prior covariance at 1000 points; None if there is no such
+        matrix, or if rounding errors are larger.
     """
     trained = train(experiment, method, seed, noisy=noisy)
     found: dict[str, Any] = {}
@@ -136,22 +136,22 @@ def evaluate_run(experiment: PaperExperiment, method: str, seed: int, *, noisy: 
 
 
 def ode_error(experiment: PaperExperiment, mean: Callable[[Array], Array]) -> list[float]:
-    """Return each equation's mean absolute error by forward differences of a `mean`, 1000 points of an `experiment`.
+    """Return the mean absolute error of each equation by forward differences of a `mean`, at 1000 points.
 
-    As in the paper: at the true parameters. What the paper does not say is at which of the points t, t + h, t + 2h
-    of a second difference the functions themselves are taken; at the one in the middle, where the difference is a
-    central one, the exact solution of the bipendulum has the published error, and nowhere else. The paper passes first
-    differences through a low-pass filter before they are differenced again. No filter of those that we have tried
-    leaves the exact solution its published error, so there is none here.
+    As in the paper, at the true parameters. The paper does not state at which of the points t, t + h, t + 2h of a
+    second difference the functions themselves are evaluated; at the middle one, which makes the difference central, the
+    exact solution of the bipendulum has the published error, and only there. The paper applies a low-pass filter to
+    first differences before the second. None of the filters that we tried reproduces the published error of the exact
+    solution, so none is applied here.
     """
     return [float(value) for value in np.mean(np.abs(difference_residual(experiment, mean)), axis=0)]
 
 
 def difference_residual(experiment: PaperExperiment, mean: Callable[[Array], Array]) -> Array:
-    """Return what forward differences of a `mean` leave of an `experiment`'s equations, shape (n, equations)."""
+    """Return the residuals of an `experiment`'s equations for forward differences of a `mean`, (n, equations)."""
     equations = EquationResiduals(experiment.system)
     order = max(k for _, k in equations.derivatives)
-    # So many times in all, those that differences are taken to included.
+    # This is the total number of times, including the shifted ones.
     grid = np.linspace(*experiment.evaluation_interval, _N_EVALUATION_TIMES // (order + 1))
     shifted = np.concatenate([grid + k * _DIFFERENCE_STEP for k in range(order + 1)])
     values = mean(shifted).reshape(order + 1, len(grid), -1)
@@ -169,9 +169,9 @@ def difference_residual(experiment: PaperExperiment, mean: Callable[[Array], Arr
 def curve_residual(experiment: PaperExperiment, trained: TrainedModel) -> float:
     """Return the largest residual of a returned mean, for each equation relative to its largest terms.
 
-    The measure of the certificate: the mean is taken as it is given to users, differentiated by polynomials and put
-    into the equations as they are written, at the learned parameters where there are some. Nothing is known of where
-    the mean came from, so the same measure does for any model.
+    As in the certificate, the mean is evaluated as users see it, differentiated by polynomials and substituted into the
+    equations as written, at the estimated parameters if there are any. This does not depend on how the mean was
+    computed, so it applies to any model.
     """
     system = experiment.system
     values = {name: trained.parameters.get(name, experiment.parameters[name]) for name in system.parameters}
@@ -182,10 +182,10 @@ def curve_residual(experiment: PaperExperiment, trained: TrainedModel) -> float:
 
 
 def count_eigenvalues(covariance: Array, threshold: float = 1e-6) -> int:
-    """Return how many eigenvalues of a `covariance` matrix are above a `threshold`.
+    """Return the number of eigenvalues of a `covariance` matrix above a `threshold`.
 
-    A Cholesky factorization with pivots stops when the trace of what remains is far below the threshold: no
-    eigenvalue has then moved by more than that trace, and only a small matrix is left to decompose.
+    A pivoted Cholesky factorization stops when the trace of the remainder is far below the threshold: this trace bounds
+    the change of each eigenvalue, and only a small matrix is left to decompose.
 
     Examples
     --------
@@ -193,14 +193,14 @@ def count_eigenvalues(covariance: Array, threshold: float = 1e-6) -> int:
     2
     """
     size = len(covariance)
-    # The rounding errors of the factorization are the smallest remainder that can be asked for.
+    # The rounding errors of the factorization bound the remainder from below.
     largest = size * float(np.max(np.diag(covariance)))
     floor = float(np.finfo(float).eps) * largest
     if floor > 0.1 * threshold:
         raise LodekitError(f"expected eigenvalues of a size that lets {threshold:g} be seen, got up to {largest:.0e}")
     tolerance = max(1e-3 * threshold, floor)
     remainder, columns = np.diag(covariance).copy(), np.zeros((0, size))
-    # Only the columns of the pivots are touched: LAPACK's routine updates the whole of a large matrix of small rank.
+    # Only the columns of the pivots are computed: LAPACK's routine updates all of a large matrix of small rank.
     while len(columns) < size and np.sum(remainder) > tolerance:
         pivot = int(np.argmax(remainder))
         column = (covariance[pivot] - columns[:, pivot] @ columns) / np.sqrt(remainder[pivot])

@@ -1,12 +1,12 @@
 """Model comparison: log evidence of the true system and of wrong ones, and the latent force model of the appendix.
 
-The paper proposes a search over systems as future work; this is its first step: a few systems that a user could have
-in mind, each fitted to the data, compared by their log evidence.
+The paper proposes a search over systems as future work; this is its first step: a few systems that a user might
+consider are fitted to the data, and compared by their log evidence.
 
-The latent force model (Alvarez, Luengo and Lawrence 2009) is compared with two LODE-GPs on the three-tank system, all
-hyperparameters at one, as in the paper. With ``D = B = 0`` it integrates two forces, ``f' = S u``, so its covariance is
-a double integral of theirs from time zero on; the inputs are marginalised, and the original ones are used for the ODE
-error.
+The latent force model (Alvarez, Luengo and Lawrence 2009) is compared with two LODE-GPs on the three-tank system, with
+all hyperparameters equal to one, as in the paper. With ``D = B = 0`` it integrates two forces, ``f' = S u``, so its
+covariance is a double integral of theirs from time zero; the inputs are marginalised, and the original ones are used
+for the ODE error.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from lodekit.support.arguments import Array
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 
-#: What the system that the data come from is called.
+#: The name of the system behind the data.
 TRUE_SYSTEM = "the system itself"
-#: What begins so leaves an equation out: such a system is not wrong, it knows less.
+#: Prefix of the names of systems that lack an equation: these are not wrong, but less informative.
 FEWER_EQUATIONS = "no equation"
 
 
 def alternative_systems(experiment: PaperExperiment) -> dict[str, System]:
-    """Return systems of the same channels that the data do not follow, or that say less than is known, by name."""
+    """Return systems of the same channels that contradict the data, or that have fewer equations, by name."""
     found = {}
     for name, text in load_report_texts()["alternatives"][experiment.name].items():
         letters = [letter for letter in experiment.system.parameters if f"-{letter}*" in text]
@@ -41,7 +41,7 @@ def alternative_systems(experiment: PaperExperiment) -> dict[str, System]:
 
 
 def compare_systems(experiment: PaperExperiment, seed: int) -> dict[str, float]:
-    """Return the log evidence of each system on an `experiment`'s noisy data of a `seed`, by name."""
+    """Return the log evidence of each system on the noisy data of an `experiment` with a `seed`, by name."""
     table, systems = experiment.data(seed), {TRUE_SYSTEM: experiment.system, **alternative_systems(experiment)}
     return {
         name: float(LODEGP(system, noise="channel", random_state=seed).fit(experiment.times, table).log_evidence_)
@@ -93,7 +93,7 @@ def compare_latent_force(seed: int, *, noisy: bool = True) -> dict[str, list[flo
     require_gpytorch()
     experiment = find_experiment("three_tank")
     table = experiment.data(seed, noisy=noisy)
-    # Exact data have enough noise for a Cholesky factorization.
+    # Exact data are given enough noise for a Cholesky factorization.
     noise = experiment.noise_std if noisy else 1e-6
     marginalized = _unit_lodegp(experiment, table[:, :3], noise)
     return {
@@ -104,7 +104,7 @@ def compare_latent_force(seed: int, *, noisy: bool = True) -> dict[str, list[flo
 
 
 def noise_sensitivity() -> tuple[Array, Array]:
-    """Return the smallest and largest ODE errors of the latent force model on noise-free data, as its noise varies."""
+    """Return the smallest and largest ODE errors of the latent force model on noise-free data over its noise levels."""
     experiment = find_experiment("three_tank")
     table = experiment.data(0, noisy=False)[:, :3]
     errors = [_latent_force_ode_error(experiment, table, noise) for noise in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7)]
@@ -121,7 +121,7 @@ def _tank_ode_error(experiment: PaperExperiment, tanks: Callable[[Array], Array]
 
 
 def _unit_lodegp(experiment: PaperExperiment, table: Array, noise_std: float) -> Any:
-    """Return a LODE-GP with all lengthscales and deviations at one; it sees the first channels."""
+    """Return a LODE-GP of the first channels, with all lengthscales and amplitudes equal to one."""
     import gpytorch
     import torch
 

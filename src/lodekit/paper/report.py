@@ -59,7 +59,7 @@ def _command_line(plan: RunPlan) -> str:
 
 
 def _report_blocks(content: _ReportContent) -> Iterator[tuple[Any, ...]]:
-    """Yield the parts of the report after its introduction: what each is, and its content."""
+    """Yield the parts of the report after its introduction: the kind of each, and its content."""
     texts, (_, tables, claims, differences, figures) = load_report_texts(), content
     if claims:
         yield "section", "What it shows"

@@ -1,4 +1,4 @@
-"""The results of all runs, and the medians, errors and ratios that are read off them."""
+"""The results of all runs, and medians, errors and ratios of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lodekit.paper.experiments import experiments, find_experiment, load_publish
 from lodekit.paper.metrics import ode_error
 from lodekit.support.arguments import Array
 
-#: The columns of the main table, in the order of the paper, and what they are called.
+#: The columns of the main table, in the order of the paper, and their titles.
 COLUMNS = ("train_rmse", "eval_rmse", "loss", "ode_error")
 COLUMN_TITLES = dict(zip(COLUMNS, ("training RMSE", "evaluation RMSE", "loss", "ODE error"), strict=True))
-#: Which published model belongs to which way of training.
+#: The published model that corresponds to each method.
 PUBLISHED_MODELS = {"paper": "lodegp", "lodekit": "lodegp", "channels": "lodegp", "baseline": "gp"}
-#: What the ways of training are called.
+#: The titles of the methods.
 METHOD_TITLES = {
     "paper": "LODE-GP, the paper's way",
     "lodekit": "LODE-GP, lodekit's way",
@@ -26,13 +26,13 @@ METHOD_TITLES = {
     "baseline": "GP, trained here",
 }
 SYSTEM_TITLES = {"bipendulum": "Bipendulum", "heating": "Heating", "three_tank": "Three tank"}
-#: Runs of the bipendulum with a larger training RMSE have ended in a nearly constant zero function.
+#: Runs of the bipendulum with a larger training RMSE ended at a nearly constant zero function.
 MAX_CONVERGED_RMSE = 0.05
 
 
 @dataclass(frozen=True)
 class MedianStd:
-    """A median with a standard deviation, and the smallest and largest value where they are known."""
+    """A median with a standard deviation, and the smallest and largest value if known."""
 
     median: float
     std: float
@@ -41,7 +41,7 @@ class MedianStd:
 
     @classmethod
     def of(cls, values: Array) -> MedianStd:
-        """Return those of some values."""
+        """Return the statistics of some values."""
         return cls(float(np.median(values)), float(np.std(values)), float(values.min()), float(values.max()))
 
     def is_within(self, published: MedianStd) -> bool:
@@ -53,7 +53,7 @@ class MedianStd:
 
 
 def format_number(value: float, digits: int = 3) -> str:
-    """Return a `value` with a few `digits`, without an exponent where that is easy to read.
+    """Return a `value` with the given number of `digits`, without an exponent if that is easy to read.
 
     Examples
     --------
@@ -72,14 +72,14 @@ def format_number(value: float, digits: int = 3) -> str:
 
 @dataclass(frozen=True)
 class RunResults:
-    """Plain results of runs."""
+    """The results of all runs as plain values."""
 
     rows: Sequence[dict[str, Any]]
 
     def select(self, topic: str, system: str = "", method: str = "", *, noisy: bool = True) -> list[dict[str, Any]]:
         """Return the runs of a `topic`, in the order of their data sets.
 
-        Only those of a `system` and a `method`, where these are not empty, and only those that are `noisy`, or are not.
+        Optionally, only those of a `system` and a `method`; they are either `noisy` or noise-free.
         """
         rows = [row for row in self.rows if row["topic"] == topic and row["noisy"] == noisy]
         rows = [row for row in rows if system in ("", row["system"]) and method in ("", row["method"])]
@@ -91,7 +91,7 @@ class RunResults:
         return [name for name in experiments() if self.select("main", name)]
 
     def methods(self, system: str) -> list[str]:
-        """Return the ways of training that were run on noisy data of a `system`, in the order of the tables."""
+        """Return the methods that were run on noisy data of a `system`, in the order of the tables."""
         return [method for method in METHOD_TITLES if self.select("main", system, method)]
 
     def values(self, column: str, system: str, method: str) -> Array:
@@ -106,7 +106,7 @@ class RunResults:
         return MedianStd.of(self.values(column, system, method))
 
     def paired_values(self, column: str, system: str, method: str, other: str) -> tuple[Array, Array]:
-        """Return a `column` on noisy data of a `system`, for a `method` and for an `other`, where both were run."""
+        """Return a `column` for two methods on the noisy data sets of a `system` for which both were run."""
         runs = [self.select("main", system, way) for way in (method, other)]
         first, second = ({row["seed"]: float(np.mean(row[column])) for row in rows} for rows in runs)
         seeds = sorted(first.keys() & second.keys())
@@ -115,14 +115,14 @@ class RunResults:
     def heating_errors(self, method: str, *, noisy: bool, max_runs: int | None = None) -> Array:
         """Return relative errors of the heating parameters, shape (runs, 2).
 
-        Of the `noisy` or the exact runs of a `method`, the first ones up to `max_runs`, or all.
+        They are those of the first `max_runs` (or all) `noisy` or noise-free runs of a `method`.
         """
         truth = find_experiment("heating").parameters
         rows = self.select("main", "heating", method, noisy=noisy)[:max_runs]
         return np.array([[abs(row["parameters"][name] / truth[name] - 1) for name in truth] for row in rows])
 
     def heating_coverage(self) -> tuple[int, int]:
-        """Return how many 95 % intervals of lodekit cover the truth on noisy data, and how many there are."""
+        """Return how many 95 % intervals of lodekit cover the true values on noisy data, and their total number."""
         truth = find_experiment("heating").parameters
         inside = [
             row["intervals"][name][0] <= truth[name] <= row["intervals"][name][1]
@@ -132,24 +132,24 @@ class RunResults:
         return sum(inside), len(inside)
 
     def speedup(self, system: str) -> float:
-        """Return how many times faster lodekit trains than the paper's way, in the median of pairs of runs."""
+        """Return the median ratio of the training times of the paper's method and lodekit, over pairs of runs."""
         paper, own = self.paired_values("seconds", system, "paper", "lodekit")
         return float(np.median(paper / own))
 
     @property
     def jobs(self) -> int:
-        """How many runs were made at the same time, at most."""
+        """The largest number of simultaneous runs."""
         return max((int(row.get("jobs", 1)) for row in self.rows), default=1)
 
 
 def published_median_std(system: str, method: str, column: str) -> MedianStd:
-    """Return the published main table's cell for a `system`, a `method` and a `column`."""
+    """Return the published cell of the main table for a `system`, a `method` and a `column`."""
     figures, place = load_published_results()["table_main"][system][PUBLISHED_MODELS[method]], 2 * COLUMNS.index(column)
     return MedianStd(figures[place], figures[place + 1])
 
 
 @cache
 def ode_error_floor(system: str) -> float:
-    """Return the ODE error that the measure of the paper gives to the exact solution itself."""
+    """Return the ODE error of the exact solution, as measured in the paper."""
     experiment = find_experiment(system)
     return float(np.mean(ode_error(experiment, experiment.exact_solution)))

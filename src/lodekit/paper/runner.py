@@ -1,4 +1,4 @@
-"""All runs of the paper's experiments: resumable, one file for each result."""
+"""All runs of the paper's experiments, resumable, with one file for each result."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from lodekit.paper.model_comparison import compare_latent_force, compare_systems
 from lodekit.support.files import make_folder, write_atomically
 from lodekit.version import __version__
 
-#: What can be asked for, beside everything.
+#: The topics that can be selected, besides all.
 TOPICS = ("bipendulum", "heating", "three-tank", "lfm", "eigenvalues", "runtime", "construction", "evidence")
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What is run.
+    """The selected runs.
 
     topics: Some of `TOPICS`.
-    n_noisy, n_exact: Repetitions on noisy data, and on the one noise-free data set: there only what starts at random
-        is repeated, and lodekit's search, which comes out the same every time, is made once.
-    channel_prior_systems: Systems that are trained with a prior on the channels.
-    quick: Whether the paper's way and the GP leave the noise-free data out.
+    n_noisy, n_exact: Numbers of repetitions on noisy data, and on the one noise-free data set; there only methods with
+        random starts are repeated, and lodekit's search, which always has the same result, is run once.
+    channel_prior_systems: Systems that are also trained with a prior on the channels.
+    quick: Whether the paper's method and the GP omit the noise-free data.
     """
 
     topics: tuple[str, ...]
@@ -44,7 +44,7 @@ class RunPlan:
     quick: bool = False
 
     def runs(self) -> list[ExperimentRun]:
-        """Return all runs; the methods take turns, so that a busy minute meets all of them."""
+        """Return all runs; the methods alternate, so that other load affects all of them."""
         function: Callable[[], Any]
         found = [run for experiment in experiments().values() for run in self._training_runs(experiment)]
         if "lfm" in self.topics:
@@ -76,7 +76,7 @@ class RunPlan:
 
 
 def make_plan(topic: str = "all", *, quick: bool = False) -> RunPlan:
-    """Return what the paper ran of a `topic`, 20 noisy and 10 noise-free times, or what a minute allows, if `quick`."""
+    """Return the paper's runs of a `topic`, 20 noisy and 10 noise-free; three and one if `quick`."""
     if topic != "all" and topic.replace("_", "-") not in TOPICS:
         raise LodekitError(f"expected one of {', '.join(TOPICS)} or all, got {topic!r}")
     topics = TOPICS if topic == "all" else (topic.replace("_", "-"),)
@@ -84,16 +84,16 @@ def make_plan(topic: str = "all", *, quick: bool = False) -> RunPlan:
 
 
 def provenance() -> str:
-    """Return what a result depends on beside its labels: results of another version are not taken over."""
+    """Return the versions and platform of a result; results with other ones are not reused."""
     return f"lodekit {__version__}, Python {platform.python_version()}, {platform.machine()}, {sys.platform}"
 
 
 @dataclass(frozen=True)
 class ExperimentRun:
-    """One run; what it is makes the name of its file.
+    """One run; its labels determine the name of its file.
 
     function: Returns the result as plain values.
-    key: The key of the result in the file; empty if the result is a dictionary of its own.
+    key: The key of the result in the file; empty if the result is a dictionary.
     """
 
     topic: str
@@ -106,20 +106,20 @@ class ExperimentRun:
 
     @property
     def labels(self) -> dict[str, Any]:
-        """What is run, as plain values."""
+        """The labels of the run, as plain values."""
         own = {key: getattr(self, key) for key in ("topic", "system", "method", "seed", "noisy")}
         return {**own, "made_by": provenance()}
 
     @property
     def name(self) -> str:
-        """The name of the file, without its ending."""
+        """The name of the file, without its extension."""
         return f"{self.topic}-{self.system}-{'noisy' if self.noisy else 'exact'}-{self.method}-{self.seed}"
 
 
 def collect_results(plan: RunPlan, folder: Path, jobs: int = 1) -> Iterator[tuple[ExperimentRun, dict[str, Any]]]:
-    """Yield every run of a plan with its result, running what is not in a folder yet.
+    """Yield each run of a plan with its result; runs without a file in the folder are executed.
 
-    Each result is a file of its own, written whole: an interrupted run goes on where it was.
+    Each result is written atomically to its own file, so an interrupted series of runs can be resumed.
     """
     require_gpytorch()
     make_folder(folder)
@@ -137,15 +137,15 @@ def collect_results(plan: RunPlan, folder: Path, jobs: int = 1) -> Iterator[tupl
 
 
 def _run_or_load(run: ExperimentRun, folder: Path, jobs: int) -> dict[str, Any]:
-    """Return the result of a job, from its file or by running it."""
+    """Return the result of a run, from its file or by executing it."""
     path = folder / f"{run.name}.json"
     found: dict[str, Any] | None = None
     with suppress(OSError, ValueError):
         found = json.loads(path.read_text(encoding="utf-8"))
-    # A file that is not what it should be is written again.
+    # An invalid or outdated file is replaced.
     if not isinstance(found, dict) or not run.labels.items() <= found.items():
         with warnings.catch_warnings():
-            # GPyTorch tells of the jitter that it adds; the paper's models need it, and nobody can act on it here.
+            # GPyTorch warns about added jitter, which the paper's models need; users cannot change it here.
             warnings.simplefilter("ignore")
             result = run.function()
         found = run.labels | {"jobs": jobs} | ({run.key: result} if run.key else result)

@@ -1,4 +1,4 @@
-"""The tables of the paper with the published values beside them, and explanations of differences."""
+"""The tables of the paper beside the published values, and explanations of differences."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _CellKey = tuple[str, str, str, str]
 def hyperparameter_cells(results: RunResults) -> Iterator[tuple[_CellKey, int, MedianStd, MedianStd]]:
     """Yield the key, the number of runs, our and the published values of each cell of the paper's table.
 
-    Cells of lodekit are those on noisy data.
+    Cells of lodekit are for noisy data only.
     """
     for system in results.systems:
         for method in ("paper", "lodekit", "baseline"):
-            # On noise-free data lodekit's search ends where rounding decides: no number there is the model's.
+            # On noise-free data, rounding errors determine where lodekit's search ends, so its values are not compared.
             for noisy in (True, False) if method != "lodekit" else (True,):
                 runs = results.select("main", system, method, noisy=noisy)
                 figures = load_published_results()["hyperparameters"][system][PUBLISHED_MODELS[method]]
@@ -46,7 +46,7 @@ def hyperparameter_cells(results: RunResults) -> Iterator[tuple[_CellKey, int, M
 
 
 def explain_hyperparameter_differences(results: RunResults) -> list[str]:
-    """Return a line for every cell of a model of the paper that is not within the published spread, with the reason."""
+    """Return a line for each cell of a model of the paper outside the published spread, with the reason."""
     lines = []
     for key, count, ours, published in hyperparameter_cells(results):
         system, method, kind, name = key
@@ -81,13 +81,13 @@ _LATENT_FORCE_TITLES = {
 
 
 class ReportTable:
-    """A table with its texts of report.toml.
+    """A table with its texts in report.toml.
 
-    name: Of the texts.
+    name: The name of the texts.
     rows: The cells.
-    notes: What a run adds to the notes.
+    notes: Additional notes on a run.
     items: A list below the notes.
-    numbers: What is put into the texts.
+    numbers: Values for placeholders in the texts.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class ReportTable:
         self.title, self.columns, self.rows, self.items = texts["title"], texts["columns"], rows, items
         self.description = texts["description"].format(**numbers)
         self.notes = [*(note.format(**numbers) for note in texts.get("notes", ())), *notes]
-        #: How many columns, from the left, hold words.
+        #: The number of columns, from the left, that contain text.
         self.n_text_columns: int = texts.get("n_text_columns", 2)
 
 
 def make_tables(results: RunResults) -> list[ReportTable]:
-    """Return every table that the runs so far can fill."""
+    """Return all tables for which there are results."""
     has_main = bool(results.systems)
     makers = {
         _main_table: has_main,
@@ -142,7 +142,7 @@ def _main_table(results: RunResults) -> ReportTable:
 
 
 def _extrapolation_note(results: RunResults) -> str:
-    """What is to be said of the bipendulum beyond the data."""
+    """Return the note on the bipendulum beyond the data."""
     texts = load_report_texts()["tables"]["main"]["extrapolation"]
     if not results.select("main", "bipendulum", "channels"):
         return f"{texts['always']} {texts['latent']}"
@@ -177,7 +177,7 @@ def _heating_table(results: RunResults) -> ReportTable:
             line = [""] * len(truth)
             if place < len(own):
                 values, intervals = own[place]["parameters"], own[place]["intervals"]
-                # Digits that other machines share.
+                # Show only digits that agree on other machines.
                 line = [f"{values[name]:.4f}" for name in truth]
                 if noisy:
                     line = ["{:.5f} [{:.3f}, {:.3f}]".format(values[name], *intervals[name]) for name in truth]
@@ -234,7 +234,7 @@ def _latent_force_table(results: RunResults) -> ReportTable:
     low, high = noise_sensitivity()
     experiment, printed = find_experiment("three_tank"), float(figures["lfm"][1])
     inputs = experiment.exact_solution(np.linspace(*experiment.evaluation_interval, 1000))[:, 3:]
-    # What equation 2, f2' = u1 + u2, has left where f2 is constant.
+    # The residual of equation 2, f2' = u1 + u2, if f2 is constant.
     idle = float(np.mean(np.abs(inputs.sum(axis=1))))
     spans = ", ".join(f"{format_number(float(a))} to {format_number(float(b))}" for a, b in zip(low, high, strict=True))
     numbers = {"printed": format_number(printed), "ratio": f"{printed / idle:.0f}", "idle": format_number(idle)}

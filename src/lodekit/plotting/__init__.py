@@ -1,8 +1,8 @@
 """Figures drawn from values (times, means, bands, data), never from the estimator; readable at paper width.
 
-Every function draws on given axes and leaves matplotlib's global state alone: no pyplot, no settings. The colours are
-those of Okabe and Ito, which colour-blind readers can distinguish; lines also differ in their dashes.
-`axes` makes figures, labels and legends, `signals` draws functions of time and frequency, `diagnostics` residuals and
+Every function draws on given axes and does not change matplotlib's global state: no pyplot, no settings. The colours
+are those of Okabe and Ito, which colour-blind readers can distinguish; lines also differ in their dashes.
+`axes` creates figures, labels and legends, `signals` draws functions of time and frequency, `diagnostics` residuals and
 the log evidence around an estimate.
 """
 

@@ -13,7 +13,7 @@ import numpy as np
 from lodekit.errors import LodekitError
 from lodekit.support.arguments import Array
 
-#: Colours that everyone can tell apart (Okabe and Ito, 2008).
+#: Colours that colour-blind readers can distinguish (Okabe and Ito, 2008).
 OKABE_ITO: Mapping[str, str] = {
     "black": "#000000",
     "orange": "#E69F00",
@@ -28,16 +28,16 @@ OKABE_ITO: Mapping[str, str] = {
 WIDTH = 6.5
 MEAN_COLOR, DATA_COLOR = OKABE_ITO["blue"], OKABE_ITO["black"]
 TRUTH_COLOR, SAMPLE_COLOR = OKABE_ITO["vermillion"], OKABE_ITO["green"]
-#: A band of 95 %, as matplotlib fills it, with its entry of the legend.
+#: The style of a 95 % band in matplotlib, with its legend entry.
 BAND_STYLE: Mapping[str, Any]
 BAND_STYLE = {"color": OKABE_ITO["sky"], "alpha": 0.4, "linewidth": 0, "zorder": 1, "label": "95 % band"}
-#: Greys: the ground of what is extrapolated, and of what is said in passing.
+#: Greys for extrapolation and for secondary elements.
 SHADE_GRAY, FAINT_GRAY = "0.93", "0.45"
-#: Sizes of letters, in points.
+#: Font sizes, in points.
 FONT_SIZE, SMALL_FONT_SIZE = 9.0, 8.0
-#: The dashes of what curves are compared with: a truth, machine precision, a static gain.
+#: The dashes of reference curves: a true function, machine precision, a static gain.
 REFERENCE_DASHES = (0, (4, 2))
-#: So many standard deviations reach to either side of a 95 % band.
+#: The half-width of a 95 % band in standard deviations.
 NORMAL_95 = 1.959963984540054
 
 
@@ -106,7 +106,7 @@ def make_panels(
         axis.locator_params(axis="y", nbins=4)
     for axis in axes[-columns:]:
         axis.tick_params(labelbottom=True)
-    # IPython asks a figure for this where no backend of pyplot has told it how to show one.
+    # IPython uses this method if no backend of pyplot has registered another one.
     figure._repr_png_ = partial(to_png, figure)
     return figure, axes
 
@@ -290,7 +290,7 @@ def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:
     style = {"fontsize": SMALL_FONT_SIZE, "frameon": not outside, "handlelength": 1.8, "columnspacing": 1.4}
     if outside:
         labels, columns = list(entries), len(entries)
-        # As many columns as fit: about 13 small letters an inch, 6 for a handle.
+        # Use as many columns as fit: about 13 small letters per inch, and 6 for a handle.
         while columns > 1:
             rows = -(-len(labels) // columns)
             widths = (6 + max(map(len, labels[k : k + rows])) for k in range(0, len(labels), rows))

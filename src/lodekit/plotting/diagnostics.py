@@ -26,7 +26,7 @@ from lodekit.plotting.axes import (
 )
 from lodekit.support.arguments import Array
 
-#: More points than this are thinned out: they would overlap, and pages would be too large.
+#: Larger numbers of points are thinned: they would overlap, and pages would be too large.
 MAX_RESIDUAL_POINTS = 20_000
 
 
@@ -132,9 +132,9 @@ def draw_cumulated(ax: Any, frequencies: ArrayLike, share: ArrayLike, band: floa
         ax.set_xlabel(label)
 
 
-#: Half the chi-square quantiles with two degrees of freedom: how far the log evidence falls at the edge of a region.
+#: Half the chi-square quantiles with two degrees of freedom: the drop of the log evidence at the edge of a region.
 CONFIDENCE_REGION_LEVELS = {-float(np.log(20.0)): "95 %", -float(np.log(2.0)): "50 %"}
-#: Beyond this drop of the log evidence nothing is coloured.
+#: The colour scale ends at this drop of the log evidence.
 MIN_LOG_EVIDENCE_DROP = -6.0
 
 
@@ -261,7 +261,7 @@ def draw_evidence(
     for which, grid, marks in zip("xy", (first, second), zip(estimate, truth or estimate, strict=True), strict=True):
         values = np.concatenate([grid[seen], np.array(marks)])
         set_axis_scale(ax, which, values)
-        # A truth far outside is not to lie on the frame.
+        # A true value far outside must not lie on the frame.
         more = 0.05 * np.ptp(values) if values.min() in marks or values.max() in marks else 0.0
         getattr(ax, f"set_{which}lim")(values.min() - more, values.max() + more)
     bar = ax.get_figure().colorbar(surface, ax=ax, ticks=np.arange(MIN_LOG_EVIDENCE_DROP, 1.0, 1.0))

@@ -132,7 +132,7 @@ def _draw_points(
         label = f"{label} ({max_points} of {len(times)})"
         chosen = np.linspace(0, len(times) - 1, max_points).round().astype(int)
         times, values = times[chosen], values[chosen]
-    # Many points lie below the mean, so that it can be seen; few lie above it, so that they can.
+    # Many points are drawn below the mean and few above it, so that both remain visible.
     size, color, order = (1.5, FAINT_GRAY, 1.5) if len(times) > 200 else (3.0, DATA_COLOR, 4.5)
     ax.plot(times, values, "o", markeredgewidth=0, label=label, markersize=size, color=color, zorder=order)
 
@@ -170,7 +170,7 @@ def draw_residual(
     """
     times, sizes = np.asarray(t, dtype=float), np.abs(np.asarray(residual, dtype=float))
     shade_outside(ax, times, window, "extrapolation")
-    foot = 1e-19  # exact zeros are drawn at the foot of the logarithmic axis
+    foot = 1e-19  # exact zeros are drawn at the lower end of the logarithmic axis
     zero = sizes <= foot
     style = {"color": MEAN_COLOR, "markersize": 2.2, "markeredgewidth": 0, "label": "relative residual"}
     ax.plot(times[~zero], sizes[~zero], "o", **style)
@@ -230,7 +230,7 @@ def draw_frequency_response(
         axis.set_xlim(omega[0], omega[-1])
         shade_outside(axis, omega, seen, "not in the data")
     magnitude.set_yscale("log")
-    # What hardly changes is not to fill the panel: it would look as if it did.
+    # A nearly constant curve must not fill the panel, which would exaggerate its changes.
     if size.max() < 8.0 * size.min():
         magnitude.set_ylim(size.min() / 3.0, 3.0 * size.max())
     low, high = float(angle.min()), float(angle.max())
@@ -239,7 +239,7 @@ def draw_frequency_response(
 
 
 def _phase_ticks(low: float, high: float) -> list[float]:
-    """Return multiples of 45 degrees, or of more if there were too many, from below `low` to above `high`."""
+    """Return multiples of 45 degrees, or of a larger step if there were too many, from below `low` to above `high`."""
     step = next((each for each in (45.0, 90.0, 180.0, 360.0) if (high - low) / each <= 5), 720.0)
     return list(np.arange(np.floor(low / step), np.ceil(high / step) + 1) * step)
 

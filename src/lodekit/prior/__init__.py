@@ -2,7 +2,7 @@
 
 - `prior`: hyperparameters, and the prior of the data; start here.
 - `observables`: observables from texts to coefficients, basis functions and means.
-- `compile`: exact coefficients become floats, with derivatives in the parameters.
+- `compile`: conversion of exact coefficients to floats, with derivatives in the parameters.
 - `kernels`: covariances of the free functions, also averaged over intervals.
 - `covariance`: covariance of any two observables.
 - `modes`, `diffuse_modes`: basis functions of the modes; diffuse initial states with the REML correction.

@@ -46,9 +46,9 @@ def split_table(xp: Any, table: Any, shapes: Sequence[tuple[int, ...]]) -> list[
 class CompiledSignal:
     """A known function of time: terms ``c t^k exp(r t) cos or sin(w t)``.
 
-    powers: k, for each term.
+    powers: k of each term.
     sines: Whether a term is a sine.
-    coefficients: The slice of the table with c, r, w of all terms, in this order.
+    coefficients: The slice of the table with c, r, w of each term in turn.
     """
 
     powers: tuple[int, ...]
@@ -80,7 +80,7 @@ class CompiledSignal:
         """Return the signal, shape (n,), and its derivatives in the parameters, shape (p, n).
 
         With a window, the mean over intervals that start at the times. With the complex rate ``l = r + i w`` it is a
-        sum over the powers of ``v`` in ``(s + v)^k e^(l v)``, times ``e^(l s)``; one power more is the derivative in l.
+        sum over the powers of ``v`` in ``(s + v)^k e^(l v)``, times ``e^(l s)``; the next power is the derivative in l.
 
         Shapes: times (n,), values, jacobian (s,) and (p, s).
         """
@@ -126,22 +126,22 @@ class CompiledSignal:
 class ScalarFunctions:
     """Many field elements as float functions of the parameters, with derivatives.
 
-    scalars: Their order is that of the values.
+    scalars: The field elements, in the order of the values.
     """
 
     def __init__(self, ring: ScalarRing, scalars: Sequence[Scalar]) -> None:
         rows = []
-        # Far more than the 53 bits of a float: cancellation among constants such as sqrt(2) costs none of these.
+        # Far more than the 53 bits of a float, so that cancellation among constants such as sqrt(2) costs no accuracy.
         with flint_context.workprec(256):
             constants = [value.enclose() for value in ring.constants]
             for scalar in scalars:
-                # The coefficients of the monomials in the parameters, as balls.
+                # The coefficients of the monomials in the parameters, as intervals (balls).
                 fraction = defaultdict[tuple[int, ...], Any](arb), defaultdict[tuple[int, ...], Any](arb)
                 for own, element in zip(fraction, (scalar.numerator, scalar.denominator), strict=True):
                     for exponents, coefficient in ring.terms(element).items():
                         term = multiply_powers(arb(fmpz(coefficient)), constants, exponents)
                         own[exponents[len(constants) :]] += term
-                # Both are divided by one number, so that they fit into floats.
+                # Divide both by the same number, so that they fit into floats.
                 scale = max((abs(value.mid()) for part in fraction for value in part.values()), default=arb(1))
                 rows.append([{key: float((v / scale).mid()) for key, v in part.items()} for part in fraction])
         monomials = sorted({exponents for parts in rows for part in parts for exponents in part})
@@ -154,7 +154,7 @@ class ScalarFunctions:
                     target[i, index[exponents]] = value
         self._is_constant = not self._exponents.any()
         self._last = b"", (np.zeros(0), np.zeros((0, 0)))
-        # For each parameter the exponents of the derivative, its own lowered by one.
+        # For each parameter the exponents of the derivative: its own exponent is lowered by one.
         self._derivative_exponents = np.maximum(self._exponents - np.eye(len(ring.parameters))[:, None, :], 0.0)
 
     @property
@@ -180,7 +180,7 @@ class ScalarFunctions:
         return last[1]
 
     def evaluate_many(self, theta: Array) -> tuple[Array, Array]:
-        """Return values at many points, shape (n, s), and derivatives in logarithms of the parameters, (n, p, s).
+        """Return values at many points, shape (n, s), and derivatives in log parameters, (n, p, s).
 
         Shapes: theta (n, p).
         """
@@ -191,7 +191,7 @@ class ScalarFunctions:
         return values, (slopes @ self._numerator.T - values[:, None] * (slopes @ self._denominator.T)) / bottom[:, None]
 
     def evaluate_values(self, xp: Any, theta: Any) -> Any:
-        """Return the values alone in any array library, shape (..., s), for automatic differentiation.
+        """Return only the values, in any array library, shape (..., s), for automatic differentiation.
 
         Shapes: theta (..., p).
         """
@@ -205,7 +205,7 @@ class ScalarFunctions:
 
 
 class SignalFunctions:
-    """Known functions of time, ready for floats."""
+    """Known functions of time, compiled to floats."""
 
     def __init__(self, ring: ScalarRing, signals: Sequence[ExponentialPolynomial]) -> None:
         scalars: list[Scalar] = []
@@ -213,7 +213,7 @@ class SignalFunctions:
         self._scalars = ScalarFunctions(ring, scalars)
 
     def evaluate(self, theta: Array, times: Array) -> list[tuple[Array, Array]]:
-        """Return each signal at `times` of the user, (n,), and its derivatives in the parameters `theta`, (p, n)."""
+        """Return each signal at the user's `times`, (n,), and its derivatives in the parameters `theta`, (p, n)."""
         table = self._scalars.evaluate(theta)
         return [signal.evaluate(times, *table) for signal in self._signals]
 
@@ -223,7 +223,7 @@ class CoefficientArrays:
     """The parts of a table of values, in any array library; leading dimensions are those of the table.
 
     free: The observables on the free functions, lowest power of d first; (..., o, q, k).
-    mode_columns: The same on each mode column; (..., o, k).
+    mode_columns: The observables on each mode column; (..., o, k).
     factors: The coefficients of each factor, monic; (..., d + 1).
     """
 
@@ -241,8 +241,8 @@ class CoefficientArrays:
 class Coefficients:
     """The coefficient arrays of observables at given parameter values, and their derivatives.
 
-    jacobian: Derivatives in the parameters: one more dimension, the first.
-    table: The flat values behind both, shapes (s,) and (p, s).
+    jacobian: Derivatives in the parameters, with an additional first dimension.
+    table: The flat arrays of both, shapes (s,) and (p, s).
     input_response_table: The scalars of the response to known inputs and their derivatives; None without inputs.
     windows: The interval over which each observable is averaged, ending at its times; zero for instantaneous values.
         None if no observable is averaged; (o,).
@@ -257,7 +257,7 @@ class Coefficients:
     disturbance_table: tuple[Array, Array] | None = None
 
     def select(self, rows: IndexArray) -> Coefficients:
-        """Return the coefficients of some observables, as if they were not averaged."""
+        """Return the coefficients of some observables, without averaging."""
         return Coefficients(self.values.select(rows), self.jacobian.select(rows), self.table)
 
     @property
@@ -283,11 +283,11 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class CompiledObservables:
-    """Observables of a system, ready for floats.
+    """Observables of a system, compiled to floats.
 
     parameters: The order of parameter values.
-    free_shape: Observables, free functions, coefficients (lowest power of d first).
-    column_shapes: Observables and coefficients, for each mode column.
+    free_shape: The numbers of observables, free functions and coefficients (lowest power of d first).
+    column_shapes: The numbers of observables and coefficients, for each mode column.
     signals: The particular solution, for each observable.
     """
 
@@ -300,7 +300,7 @@ class CompiledObservables:
 
     @cached_property
     def factors(self) -> tuple[ModeGroup, ...]:
-        """One group of each factor of the annihilators."""
+        """One group for each factor of the annihilators."""
         return tuple({group.factor: group for group in self.groups}.values())
 
     def split(self, xp: Any, table: Any) -> CoefficientArrays:
@@ -315,7 +315,7 @@ class CompiledObservables:
 def compile_observables(
     system: System, operators: OperatorMatrix, known_signals: Sequence[ExponentialPolynomial] = ()
 ) -> CompiledObservables:
-    """Return observables ready for floats."""
+    """Return observables compiled to floats."""
     delayed = find_required_inputs(system.channels)
     if delayed:
         raise EquationError(
@@ -327,7 +327,7 @@ def compile_observables(
     zero = ring.rational(0)
 
     def append(matrix: OperatorMatrix) -> int:
-        """Add all coefficients of a matrix, padded to one length; return the length."""
+        """Append all coefficients of a matrix, padded to one length; return the length."""
         entries = [entry for row in matrix.entries() for entry in row]
         length = max(map(len, entries), default=0) or 1
         for entry in entries:
@@ -340,7 +340,7 @@ def compile_observables(
         parametrization = system.parametrization
         factors = factor_annihilators(ring, [mode.annihilator for mode in parametrization.modes])
     except AlgebraError:
-        # A chain of twelve states has a characteristic polynomial of many thousand terms, but a sparse state matrix.
+        # The characteristic polynomial of twelve states may have thousands of terms, but their state matrix is sparse.
         if system.free_functions:
             raise
         rows, matrix = _observables_of_states(system, operators)
@@ -373,7 +373,7 @@ def compile_observables(
 
 
 def _observables_of_states(system: System, operators: OperatorMatrix) -> tuple[ScalarMatrix, ScalarMatrix]:
-    """Return observables as rows on the states of a system in which nothing is free, and the state matrix."""
+    """Return observables as rows on the states of a system without free functions, and the state matrix."""
     space = system.state_space(())
     columns = [system.channels.index(name) for name in space.outputs]
     matrices = [[list(row) for row in space.exact[name]] for name in ("A", "B", "C", "D", "D1")]

@@ -28,7 +28,7 @@ def derivative_sign_matrix(first: int, second: int) -> np.ndarray[Any, np.dtype[
 
 
 def _append_axes(value: Any, count: int) -> Any:
-    """Return a batch of numbers with so many more dimensions; a single number as it is."""
+    """Return a batch of numbers with additional dimensions; a single number is unchanged."""
     return value[(..., *(None,) * count)] if getattr(value, "ndim", 0) else value
 
 
@@ -85,12 +85,12 @@ def free_function_covariance(
 
 @dataclass(frozen=True)
 class ObservationPoints:
-    """Observables at some times, as the prior sees them.
+    """Observables at some times, as needed for covariances.
 
     times: Scaled times; (..., n).
     free: Coefficients on the free functions; (..., o, q, k).
     basis: Basis functions of the modes; (..., o, n, r).
-    windows: The intervals over which the observables are averaged; None where none is; (o,).
+    windows: The intervals over which the observables are averaged; None if none is; (o,).
     """
 
     times: Any
@@ -120,7 +120,7 @@ def prior_covariance(
         windows = first.windows, second.windows
         parts.append(free_function_covariance(xp, latent, first.times, second.times, *own, ell, deviation, windows))
     if mode_std.shape[-1]:
-        # Times before observables: so a sum over both, in a gradient, goes through the memory in one run.
+        # Times before observables, so that sums over both in a gradient read memory contiguously.
         scaled = [xp.moveaxis(part.basis, -3, -2) * mode_std[..., None, None, :] for part in (first, second)]
         block = xp.einsum("...air,...bjr->...aibj", *scaled)
         parts.append(xp.moveaxis(xp.moveaxis(block, -4, -3), -2, -1))

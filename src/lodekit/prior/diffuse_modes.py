@@ -8,13 +8,13 @@ restricted likelihood of a regression, with a prior that is flat on the function
 
 If modes are nearly collinear, as those of two weakly coupled channels are, one amplitude is not wide in all
 directions. Amplitudes then grow until the least visible direction is wide too, and the cost is returned as a correction
-of the evidence; if modes are collinear up to rounding, it is known to less than one nat. Only modes that are collinear
-for all parameter values, by algebra or for lack of measurements, do not count as dimensions.
+of the evidence; if modes are collinear up to rounding, it is accurate to one nat. Only modes that are collinear for all
+parameter values, by algebra or for lack of measurements, are not counted as dimensions.
 
 Each mode costs the logarithm of the arbitrary prior width. So the reported evidence uses a unit information prior: as
 wide as the error of one prediction, centred at the estimate (Kass and Wasserman 1995). With n measurements it is the
 likelihood at the best initial states minus log(n)/2 for each mode, the criterion of Schwarz (BIC). It differs by the
-logarithm of that error from the optimised evidence, so nothing is learned from it.
+logarithm of that error from the optimised evidence, which remains the objective.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _invert_upper_triangular(root: Array) -> Array:
     """Return the inverse of an upper triangular matrix; infinite if it is singular."""
     if not np.diag(root).all():
         return np.full(root.shape, np.inf)
-    # LAPACK complains about a matrix without rows on the terminal.
+    # LAPACK prints a warning for a matrix without rows.
     return np.asarray(lapack.dtrtri(root)[0]) if len(root) else root
 
 
@@ -69,10 +69,10 @@ def _invert_upper_triangular(root: Array) -> Array:
 class _DiffuseScaling:
     """The diffuse amplitudes at some values of the parameters, with intermediate results.
 
-    coefficients: Of the measured observables.
+    coefficients: Coefficients of the measured observables.
     bases: For each record, the basis of the modes, one array for each observable.
     log_amplitudes: The logarithms of the amplitudes; (g,).
-    mean_squares: Mean squares of the modes of each group; one if no measurement shows any; (g,).
+    mean_squares: Mean squares of the modes of each group in the measurements; one if they are zero; (g,).
     visible_index: Basis functions that affect a measurement; (k,).
     factors: For each record, these basis functions.
     log_determinant: The sum of the log determinants of all records.
@@ -96,9 +96,9 @@ class DiffuseModes:
     """Amplitudes of modes that depend on the parameters.
 
     observables: The measured observables.
-    times: Some times of each record, scaled, from its start on.
+    times: Some scaled times of each record, from its start.
     counts: The number of measurements that each time represents, for each record; (o, n).
-    scales: Of the data, scaled; (o,).
+    scales: Scales of the data in scaled units; (o,).
     unknown_share: The share of all modes that exact values do not determine.
     """
 
@@ -120,7 +120,7 @@ class DiffuseModes:
 
     @cached_property
     def weights(self) -> list[Array]:
-        """The share of all measurements of a record that each time represents, over the mean square of the data."""
+        """The share of the measurements of a record that each time represents, over the mean square of the data."""
         return [each / (each.sum() * len(self.scales) * self.scales[:, None] ** 2) for each in self.counts]
 
     def proper_prior_offset(self, theta: Array, noise_std: Array) -> float:
@@ -135,7 +135,7 @@ class DiffuseModes:
         return self.unknown_share * total
 
     def log_amplitudes(self, theta: Array) -> Array:
-        """Return the logarithms of the deviations at values of the parameters, shape (g,)."""
+        """Return the logarithms of the amplitudes at parameter values, shape (g,)."""
         return self._evaluate(theta).log_amplitudes
 
     def restricted_likelihood_correction(self, theta: Array) -> float:
@@ -143,7 +143,7 @@ class DiffuseModes:
         return self.unknown_share * self._evaluate(theta).correction
 
     def vjp(self, theta: Array, cotangents: Array, correction_weight: float = 0.0) -> Array:
-        """Return derivatives in the parameters of a weighted sum of the logarithms, shape (p,).
+        """Return derivatives in the parameters of a weighted sum of the log amplitudes, shape (p,).
 
         Shapes: theta (p,), cotangents (g,).
         """
@@ -170,7 +170,7 @@ class DiffuseModes:
         return total
 
     def _factor_vjp(self, scaling: _DiffuseScaling, cotangent: float, correction_weight: float) -> list[Array]:
-        """Return derivatives in the basis functions of each record, of all logarithms together and the correction."""
+        """Return derivatives in each record's basis functions, for the sum of log amplitudes and for the correction."""
         count, share = len(self.times), self._determinant_share(scaling.visible_index)
         wider = self._are_modes_distinct * (MIN_DIFFUSE_SCALE / self.width) ** 2
         in_widening = 0.5 * (cotangent + correction_weight * len(scaling.visible_index) * count)
@@ -187,10 +187,10 @@ class DiffuseModes:
 
     @cached_property
     def _are_modes_distinct(self) -> bool:
-        """Whether modes are linearly independent at some values of the parameters, and in all records.
+        """Whether modes are linearly independent at generic parameter values, in all records.
 
-        Different factors have independent modes, and a measurement that shows one of these shows all, unless too few
-        measurements do, or none in one of the records.
+        Different factors have independent modes, and a measurement that shows one mode of a factor shows all, unless
+        there are too few measurements, or a record has none.
         """
         compiled, count = self.observables.compiled, sum(group.size for group in self.groups)
         if any(group.multiplicity > 1 for group in self.groups):
@@ -201,7 +201,7 @@ class DiffuseModes:
         theta = np.sqrt(1.0 + 0.37 * np.arange(1, len(compiled.parameters) + 1))
         values = self.observables.evaluate(theta)
         if any(group.has_state_matrix for group in self.groups):
-            # Distinct eigenvalues, and eigenvectors that some measurement shows (Popov-Belevitch-Hautus test).
+            # Distinct eigenvalues, and eigenvectors that are visible in a measurement (Popov-Belevitch-Hautus test).
             matrix = mode_matrix(np, values.factors[0], compiled.factors[0])
             rates, vectors = np.linalg.eig(matrix)
             gaps = np.abs(np.subtract.outer(rates, rates))[~np.eye(len(rates), dtype=bool)]
@@ -211,11 +211,11 @@ class DiffuseModes:
 
     @property
     def _group_index(self) -> IndexArray:
-        """The number of the group of each basis function."""
+        """The index of the group of each basis function."""
         return np.array(mode_group_index(self.groups), dtype=np.intp)
 
     def _determinant_share(self, visible_index: IndexArray) -> float:
-        """Return the share of a log determinant that is removed from each mode."""
+        """Return the share of the log determinant that is subtracted from each log amplitude."""
         return 0.5 / max(len(visible_index) * len(self.times), 1)
 
     def _evaluate(self, theta: Array) -> _DiffuseScaling:
@@ -227,7 +227,7 @@ class DiffuseModes:
         return last[1]
 
     def _fallback_scaling(self, values: Coefficients) -> _DiffuseScaling:
-        """Return constant amplitudes if modes are not finite, or decay at once; the engine reports the problem."""
+        """Return constant amplitudes if modes are not finite, or decay instantly; the engine reports the problem."""
         ones = np.ones(len(self.groups))
         return _DiffuseScaling(values, [], np.log(self.width) * ones, ones, np.zeros(0, dtype=np.intp), [])
 
@@ -244,13 +244,13 @@ class DiffuseModes:
         ]
         diagonal = np.mean([np.sum(own**2, axis=0) for own in weighted], axis=0)
         squares = np.array([float(np.mean(diagonal[each == g])) for g in range(len(self.groups))])
-        # Modes that no measurement shows are left out.
+        # Omit modes that are not visible in any measurement.
         kept, squares = np.flatnonzero(squares[each] != 0.0), np.where(squares == 0.0, 1.0, squares)
         scale = 1.0 / np.sqrt(squares[each[kept]])
         parts = [own[:, kept] * scale for own in weighted]
         if not all(np.isfinite(own).all() for own in parts):
             return self._fallback_scaling(values)
-        # Modes closer than the first tolerance do not grow further; below the second, all is rounding.
+        # The first tolerance limits how much amplitudes grow for collinear modes; below the second, all is rounding.
         limits = (1e-12, 1e-15) if self._are_modes_distinct else (1e-6, 1e-6)
         factors = [(own, _regularized_qr(own, limits[0]), _regularized_qr(own, limits[1])) for own in parts]
         roots = np.array([[regularized[1], rounding[1]] for _, regularized, rounding in factors])

@@ -29,7 +29,7 @@ DisturbanceMatrices = tuple[Array, Array, Array, Array]
 _Value = TypeVar("_Value")
 #: The kind of a disturbance that has no values.
 WHITE_NOISE = "white"
-#: What stands for any kind in the algebra, which has no more than first derivatives of a disturbance in a response.
+#: Stands for any kind in the algebra; a response contains at most first derivatives of a disturbance.
 _PLACEHOLDER_KERNEL = "matern-3/2"
 
 
@@ -41,7 +41,7 @@ def require_disturbances(value: _Value | None) -> _Value:
 
 
 def parse_disturbance(name: str, kind: object) -> Kernel | None:
-    """Return the covariance of a disturbance, None for white noise; raise where it has no finite state.
+    """Return the covariance of a disturbance, None for white noise; raise if it has no finite state.
 
     Examples
     --------
@@ -70,14 +70,14 @@ def parse_disturbance(name: str, kind: object) -> Kernel | None:
 
 @dataclass(frozen=True)
 class CompiledDisturbances:
-    """Observables of a system that disturbances drive, ready for floats.
+    """Observables of a system driven by disturbances, compiled to floats.
 
     names: The disturbances.
     kernels: Their covariances; None for white noise.
-    table: All numbers.
-    shapes: Of F, G, H and D.
-    states: The states as observables of the modes, which are the responses to initial states; None where functions
-        are free, so that the states do not determine the channels.
+    table: All scalars.
+    shapes: Shapes of F, G, H and D.
+    states: The states as observables of the modes, which are the responses to initial states; None if there are free
+        functions, so that the states do not determine the channels.
     """
 
     names: tuple[str, ...]
@@ -88,7 +88,7 @@ class CompiledDisturbances:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kind of each disturbance, as users write it."""
+        """The kind of each disturbance, in the user's notation."""
         return tuple(WHITE_NOISE if latent is None else latent.name for latent in self.kernels)
 
     @property
@@ -113,7 +113,7 @@ def realize_disturbance_response(system: System, names: Iterable[str]) -> StateS
 def compile_disturbances(
     system: System, operators: OperatorMatrix, texts: Sequence[str], kinds: Mapping[str, str]
 ) -> CompiledDisturbances:
-    """Return the response of observables to disturbances, ready for floats."""
+    """Return the response of observables to disturbances, compiled to floats."""
     latents = tuple(parse_disturbance(name, kind) for name, kind in kinds.items())
     space = realize_disturbance_response(system, kinds)
     order = [space.inputs.index(name) for name in kinds]
@@ -145,7 +145,7 @@ def compile_disturbances(
 def _check_derivative_exists(
     text: str, W: ScalarMatrix, names: Sequence[str], kernels: Sequence[Kernel | None]
 ) -> None:
-    """Raise where an observable holds more derivatives of a disturbance than it has."""
+    """Raise if an observable contains a derivative that a disturbance does not have."""
     for number, (name, latent) in enumerate(zip(names, kernels, strict=True)):
         order = max((k for k, row in enumerate(W) if row[number]), default=-1)
         if latent is None and order >= 0:
@@ -164,7 +164,7 @@ def _check_derivative_exists(
 
 
 def find_channels_without_values(system: System, kinds: Mapping[str, str]) -> list[str]:
-    """Return the channels without values, in order: white noise, and what holds it or a derivative that is not there.
+    """Return the channels without values, in order: white noise, and channels with it or with a missing derivative.
 
     Examples
     --------
@@ -184,7 +184,7 @@ def find_channels_without_values(system: System, kinds: Mapping[str, str]) -> li
 
 
 def verify_disturbance_response(system: System, kinds: Mapping[str, str]) -> str:
-    """Return that the response to disturbances, if any, solves the equations, after an exact check; raise otherwise.
+    """Check exactly that the response to disturbances, if any, solves the equations; return this as text or raise.
 
     Every equation is an observable of ``x' = F x + G w``: its rows on the states and on all derivatives of w vanish
     identically in the parameters.

@@ -42,7 +42,7 @@ def sample_prior(
     size: int,
     generator: np.random.Generator,
 ) -> Array:
-    """Return solutions drawn from the prior, seen through observables in the user's units, shape (size, n, o).
+    """Return observables of solutions drawn from the prior, in the user's units, shape (size, n, o).
 
     Shapes: times (n,).
     """
@@ -68,7 +68,7 @@ def sample_prior(
 
 
 def group_observables_by_window(values: Coefficients) -> list[tuple[float, IndexArray]]:
-    """Return the different intervals over which observables are averaged, zero for values, and which ones are."""
+    """Return the distinct averaging intervals, zero for point values, and the indices of the observables with each."""
     return group_by_window(np.zeros(len(values.free)) if values.windows is None else values.windows)
 
 
@@ -99,7 +99,7 @@ def sample_free_function(
         eigenvalues, vectors = np.linalg.eigh(joint.reshape(order * n, order * n))
         root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
         return np.asarray((root @ generator.standard_normal((order * n, size))).reshape(order, n, size))
-    # As far as the spectrum is worth looking at, and a little more for derivatives; further where it must be.
+    # Cover the relevant spectrum with a margin for derivatives; further if the tolerance requires it.
     usual = kernel.max_frequency + 0.5 * order
     band, reach = (max(usual, extent(order - 1, 1e-16)) for extent in (kernel.bandwidth, kernel.correlation_range))
     length = float(times.max() - (times - spans).min()) + reach * lengthscale if len(times) else lengthscale
@@ -114,7 +114,7 @@ def sample_free_function(
     density = np.exp(kernel.log_density(frequencies, lengthscale)) / (2.0 * np.pi) * step
     sizes = amplitude * np.sqrt(np.where(frequencies == 0, 1.0, 2.0) * density)
     cosines, sines = (generator.standard_normal((len(frequencies), size)) * sizes[:, None] for _ in range(2))
-    # The average of a wave is the wave in the middle of the interval, and smaller.
+    # The average of a wave is the wave at the middle of the interval with a smaller amplitude.
     angle = np.outer(times - 0.5 * spans - (times.mean() if len(times) else 0.0), frequencies)
     damped = np.sinc(np.outer(spans, frequencies) / (2.0 * np.pi)) if spans.any() else 1.0
     stack = np.empty((order, len(times), size))

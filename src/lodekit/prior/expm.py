@@ -1,18 +1,18 @@
-"""Matrix exponential with its Frechet derivative, and what is built on it.
+"""Matrix exponential with its Frechet derivative, and functions that use it.
 
 `expm_frechet` evaluates many exponentials by scaling and squaring of a Taylor series (Higham 2008, ch. 10).
-`HoldDiscretization` discretizes ``x' = F x + G v`` under a zero-order or first-order hold by Van Loan's augmented
-matrix (Van Loan 1978): with ``v + v' tau`` during a step h, ``x(h) = P x + P0 v + P1 v'`` where ``P = e^(F h)``,
-``P0 = h phi_1(F h) G`` and ``P1 = h^2 phi_2(F h) G``.
+`HoldDiscretization` (input_response/hold.py) uses it to discretize ``x' = F x + G v`` under a hold by Van Loan's
+augmented matrix (Van Loan 1978): with ``v + v' tau`` during a step h, ``x(h) = P x + P0 v + P1 v'`` where
+``P = e^(F h)``, ``P0 = h phi_1(F h) G`` and ``P1 = h^2 phi_2(F h) G``.
 
 `expm_action` evaluates rows ``w exp(M s)`` at many times from a table of rows at equal steps and Taylor sums between
-them; all large products are of rows with one small matrix. It is the second implementation because it is faster than
-one exponential for each time: with 3 states, 4 parameters and 2000 times, values with derivatives take 16 ms instead of
-99 ms, and gradients 4 ms instead of 46 ms; with 50 times, there is no difference. The errors of both, compared with
-mpmath, are below 1e-15.
+them; all large products are of rows with one small matrix. This second implementation is faster than one exponential
+for each time: with 3 states, 4 parameters and 2000 times, values with derivatives take 16 ms instead of 99 ms, and
+gradients 4 ms instead of 46 ms; with 50 times, there is no difference. The errors of both, compared with mpmath, are
+below 1e-15.
 
-`expm_mean` and `exponential_moments` average exponentials over an interval ``[t - h, t]``. Time counts from the start
-of the interval, so nothing overflows however fast a mode decays within it.
+`expm_mean` and `exponential_moments` average exponentials over an interval ``[t - h, t]``. Time starts at the beginning
+of the interval, so nothing overflows, however fast a mode decays within it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def expm_frechet(matrices: Array, directions: Array | None = None) -> tuple[Arra
 
 
 def _single_expm_frechet(matrix: Array, direction: Array | None) -> tuple[Array, Array]:
-    """Return the same of one matrix, five times as fast: the derivative is a block of one exponential."""
+    """Return the same for one matrix, five times as fast: the derivative is a block of one exponential."""
     size = len(matrix)
     halvings = max(0, math.ceil(math.log2(max(float(np.abs(matrix).sum(-1).max()), 1e-300))) + 1)
     X = matrix
@@ -169,7 +169,7 @@ def expm_action(
     step, unit, place, shares = located
     powers, d_powers = _matrix_powers(unit * matrix, unit * matrix_jacobian)
     table, d_table = _tabulate_rows(rows, rows_jacobian, step * matrix, step * matrix_jacobian, int(place.max()) + 1)
-    # From a row of the table to a time: Taylor sums for all times at once.
+    # Taylor sums lead from a row of the table to each time, for all times at once.
     remainder = _weighted_sums(shares, powers)
     values = np.einsum("onm,nmk->onk", table[:, place], remainder)
     if not len(rows_jacobian):
@@ -182,7 +182,7 @@ def expm_action(
 def _act_by_exponentials(
     rows: Array, rows_jacobian: Array, matrix: Array, matrix_jacobian: Array, times: Array
 ) -> tuple[Array, Array]:
-    """Return the same from one exponential for each time."""
+    """Return the same by one exponential for each time."""
     is_varying = matrix_jacobian.any(axis=(1, 2))
     with np.errstate(all="ignore"):
         scaled = matrix * times[:, None, None]
@@ -222,7 +222,7 @@ def expm_action_vjp(rows: Array, matrix: Array, times: Array, cotangents: Array)
     table = _tabulate_rows(rows, np.zeros((0, *rows.shape)), step * matrix, none, length)[0][:, :length]
     remainder = _weighted_sums(shares, powers)
     in_powers = _weighted_sums(shares.T, np.einsum("onm,onk->nmk", table[:, place], cotangents))
-    # The adjoint of each row of the table: its direct effect, and that of the rows after it.
+    # The adjoint of each row of the table: its direct effect plus that of later rows.
     direct = np.einsum("onk,nmk->mon", cotangents, remainder)
     sums = [[np.bincount(place, line, minlength=length) for line in lines] for lines in direct]
     adjoint = np.ascontiguousarray(np.array(sums).transpose(1, 2, 0))
@@ -256,7 +256,7 @@ def _locate_times(matrix: Array, times: Array) -> tuple[float, float, IndexArray
     if norm * last > max(64, 16 * len(times)):
         gaps = np.diff(times)
         step = float(gaps.min(initial=last, where=gaps > 0.0))
-        # The last time makes the step more accurate.
+        # The last time determines the step more accurately.
         step = last / np.rint(last / step)
         place = np.rint(times / step)
         if place.max() > 64 * len(times) or np.abs(times - step * place).max() > unit:

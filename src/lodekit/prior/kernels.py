@@ -55,11 +55,11 @@ class Kernel(Protocol):
 
     @property
     def name(self) -> str:
-        """As users write it."""
+        """The name that users write."""
 
     @property
     def extra_derivatives(self) -> int:
-        """How many more derivatives the gradient in the lengthscale needs."""
+        """The number of additional derivatives that the gradient in the lengthscale needs."""
 
     @property
     def needs_lag_products(self) -> bool:
@@ -67,21 +67,21 @@ class Kernel(Protocol):
 
     @property
     def is_band_limited(self) -> bool:
-        """Whether waves up to a moderate frequency are enough of its spectrum, to any tolerance."""
+        """Whether its spectrum is negligible, to any tolerance, above a moderate frequency."""
 
     @property
     def smoothness(self) -> float:
-        """How many derivatives its functions have; infinite where they have all."""
+        """The number of derivatives of its functions; may be infinite."""
 
     @property
     def max_frequency(self) -> float:
-        """The angular frequency, times the lengthscale, up to which its spectrum is worth looking at."""
+        """The angular frequency, times the lengthscale, above which its spectrum is small."""
 
     def check_order(self, order: int) -> None:
-        """Raise where the covariance has no derivative of this order."""
+        """Raise if the covariance has no derivative of this order."""
 
     def derivatives(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
-        """Yield h_0 ... h_order, each made from the ones before it."""
+        """Yield h_0 ... h_order, each computed from those before it."""
 
     def lengthscale_derivative(self, contracted: Array, lagged: Array | None) -> Array:
         """Return the derivative of contractions of ``ell^-m h_m`` in log ell, times ell^m.
@@ -102,7 +102,7 @@ class Kernel(Protocol):
         """Return u beyond which h_0, h_2 ... up to twice the `order` are below `eps` of their values at zero."""
 
     def state_space(self, lengthscale: float) -> KernelStateSpace | None:
-        """Return the process as a state space driven by white noise; None where there is none."""
+        """Return the process as a state space driven by white noise; None if it has none."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class SquaredExponential:
         return u * once + np.exp(-0.5 * u * u), once
 
     def lengthscale_derivative(self, contracted: Array, lagged: Array | None) -> Array:
-        """Return ``h_(m+2) + h_m``, `contracted`; nothing `lagged` is needed."""
+        """Return ``h_(m+2) + h_m`` from `contracted`; `lagged` is not needed."""
         return np.asarray(contracted[..., 2:] + contracted[..., :-2])
 
     def log_density(self, frequencies: Array, lengthscale: float | Array) -> Array:
@@ -175,7 +175,7 @@ class SquaredExponential:
         return None
 
 
-#: The covariance of each channel, where the prior stands on the channels.
+#: The covariance of each channel under the channel prior.
 CHANNEL_KERNEL = SquaredExponential()
 
 
@@ -193,17 +193,17 @@ class Matern:
 
     @property
     def name(self) -> str:
-        """As users write it: ``matern-7/2``."""
+        """The name that users write: ``matern-7/2``."""
         return f"matern-{2 * self.p + 1}/2"
 
     @property
     def smoothness(self) -> float:
-        """How many derivatives its functions have."""
+        """The number of derivatives of its functions."""
         return self.p
 
     @property
     def max_frequency(self) -> float:
-        """Where its spectrum, which falls by a power only, has become small: to a thousandth or less."""
+        """The frequency at which its spectrum, which decays by a power law, has dropped to a thousandth or less."""
         return 30.0 * self._kappa
 
     @property
@@ -225,7 +225,7 @@ class Matern:
         return polynomials
 
     def check_order(self, order: int) -> None:
-        """Raise where the covariance has no derivative of this order."""
+        """Raise if the covariance has no derivative of this order."""
         if order > 2 * self.p:
             needed = (order + 1) // 2
             derivatives = format_count(needed, "derivative")
@@ -235,7 +235,7 @@ class Matern:
             )
 
     def derivatives(self, xp: Any, u: Any, order: int) -> Iterator[Any]:
-        """Yield h_0 ... h_`order` of `u` in `xp`; beyond 2p they jump at zero, where only multiples of u are used."""
+        """Yield h_0 ... h_`order` of `u` in `xp`; beyond 2p they jump at zero, and only multiples of u are used."""
         kappa = self._kappa
         r = kappa * xp.abs(u)
         decay, sign = xp.exp(-r), xp.sign(u)
@@ -247,7 +247,7 @@ class Matern:
             yield value * sign if m % 2 else value
 
     def antiderivatives(self, u: Array) -> tuple[Array, Array]:
-        """Return h_(-2) and h_(-1) at `u`, both zero at zero: ``q_(m-1) = -(q_m + q_m' + q_m'' + ...)`` leads down."""
+        """Return h_(-2) and h_(-1) at `u`, both zero at zero, by ``q_(m-1) = -(q_m + q_m' + q_m'' + ...)``."""
         kappa, polynomial = self._kappa, np.polynomial.Polynomial(self._polynomials(0)[0])
         once, twice = (
             polynomial := -sum((polynomial.deriv(k) for k in range(1, polynomial.degree() + 1)), polynomial)
@@ -259,7 +259,7 @@ class Matern:
         return (twice(r) * decay - twice(0.0) - once(0.0) * r) / kappa**2, first
 
     def lengthscale_derivative(self, contracted: Array, lagged: Array | None) -> Array:
-        """Return ``-m h_m - u h_(m+1)``, `contracted` and `lagged`."""
+        """Return ``-m h_m - u h_(m+1)`` from `contracted` and `lagged`."""
         assert lagged is not None  # noqa: S101
         orders = contracted.shape[-1] - 1
         return np.asarray(-np.arange(orders) * contracted[..., :orders] - lagged[..., 1:])
@@ -276,11 +276,11 @@ class Matern:
         return np.asarray((2 * self.p + 2) * square / (square + frequencies**2) - (2 * self.p + 1))
 
     def bandwidth(self, order: int, eps: float) -> float:
-        """Return infinity: no moderate band is enough, whatever `order` and `eps`."""
+        """Return infinity: no moderate bandwidth suffices for any `order` and `eps`."""
         return math.inf
 
     def correlation_range(self, order: int, eps: float) -> float:
-        """Return infinity, whatever `order` and `eps`: nothing asks where there is no band."""
+        """Return infinity for any `order` and `eps`: without a bandwidth, it is not used."""
         return math.inf
 
     def state_space(self, lengthscale: float) -> KernelStateSpace | None:
@@ -298,14 +298,14 @@ def _parse_matern(name: str) -> Kernel | None:
     return Matern((numerator - 1) // 2) if numerator % 2 and numerator <= MAX_MATERN_NUMERATOR else None
 
 
-#: All covariances that ``latent=`` may name: what to write, for messages, and the parser, None for other names.
+#: All covariances that ``latent=`` may name: their spelling in messages, and the parser, which returns None otherwise.
 KERNEL_FAMILIES: dict[str, Callable[[str], Kernel | None]] = {
     "'se'": lambda name: SquaredExponential() if name == "se" else None,
     f"'matern-p/2' with odd p up to {MAX_MATERN_NUMERATOR}, such as 'matern-7/2'": _parse_matern,
 }
 
 
-#: What other libraries call them.
+#: Names in other libraries.
 _KERNEL_ALIASES = {
     **dict.fromkeys(("se", "rbf", "gaussian", "squaredexponential", "expquad", "exponentiatedquadratic"), "se"),
     **{f"matern{p}2": f"matern-{p}/2" for p in (1, 3, 5, 7)},
@@ -313,7 +313,7 @@ _KERNEL_ALIASES = {
 
 
 def parse_kernel(name: str) -> Kernel:
-    """Return the covariance that a text names: ``se``, ``matern-5/2``.
+    """Return the covariance with a given name: ``se``, ``matern-5/2``.
 
     Examples
     --------
@@ -335,14 +335,14 @@ def parse_kernel(name: str) -> Kernel:
 
 @runtime_checkable
 class IntegrableKernel(Protocol):
-    """A covariance whose antiderivatives are known."""
+    """A covariance with known antiderivatives."""
 
     def antiderivatives(self, u: Array) -> tuple[Array, Array]:
-        """Return h_(-2) and h_(-1) at scaled lags u: twofold and onefold antiderivatives of h_0, even and odd."""
+        """Return h_(-2) and h_(-1) at scaled lags u: the second and first antiderivatives of h_0, even and odd."""
 
 
 def group_by_window(windows: Array) -> list[tuple[float, IndexArray]]:
-    """Return the different windows, and which observables have each.
+    """Return the distinct windows, and the indices of the observables with each.
 
     Shapes: windows (o,).
 
@@ -364,7 +364,7 @@ def average_kernel_derivatives(
 def average_kernel_with_lag(
     kernel: Kernel, lag: Array, lengthscale: float, windows: tuple[float, float], order: int, *, with_lag: bool
 ) -> Array:
-    """Return the same, and where it is wanted averages of ``u h_m`` (not of order zero): (1 or 2, order + 1, ...)."""
+    """Return the same, and with `with_lag` averages of ``u h_m`` (except order zero): (1 or 2, order + 1, ...)."""
     first, second = windows[0] / lengthscale, windows[1] / lengthscale
     u = lag / lengthscale
     is_long = [length > MAX_QUADRATURE_WINDOW for length in (first, second)]
@@ -393,8 +393,8 @@ def average_kernel_with_lag(
 
 
 def _integrate_derivatives(kernel: Kernel, u: Array, order: int, depth: int, *, with_lag: bool) -> Array:
-    """Return antiderivatives of h_0 ... h_order, and of u h_m, as many-fold as the depth."""
-    # Listed from h_(-2) on.
+    """Return the `depth`-fold antiderivatives of h_0 ... h_order, and of u h_m."""
+    # The list starts with h_(-2).
     known = list(kernel.antiderivatives(u)) if depth and isinstance(kernel, IntegrableKernel) else [u, u]
     known += list(kernel.derivatives(np, u, order))
     found = np.empty((2 if with_lag else 1, order + 1, *u.shape))
@@ -431,7 +431,7 @@ def _average_by_quadrature(
             height = 1.0 if not first or not second else np.minimum(s + first, second - s) / min(first, second)
             shares.append(0.5 * weight * width * np.minimum(1.0, height) / max(first, second))
             places.append(u + s)
-    # Chunks of about 20,000 lags: many nodes at once for small arrays.
+    # Chunks of about 20,000 lags: with small arrays, many nodes at once.
     chunk = max(1, 20_000 // max(u.size, 1))
     parts = [slice(start, start + chunk) for start in range(0, len(places), chunk)]
     return np.asarray(sum(np.sum(function(np.stack(places[p])) * np.stack(shares[p]), axis=2) for p in parts))

@@ -1,7 +1,7 @@
 """Linear recurrences ``x[i] = x[i-1] P[i] + w[i]`` over many rows, parallel in blocks of rows.
 
 The contribution of each block to its end, from a zero state at its start, is computed for all blocks at once; the
-states at the starts of blocks obey a shorter recurrence of the same kind; finally all blocks are solved side by side.
+states at the starts of blocks obey a shorter recurrence of the same kind; finally all blocks are solved in parallel.
 With constant P, ``w[i] = v[i] B`` for few inputs v is cheaper than w: B is multiplied into the matrices.
 """
 
@@ -23,7 +23,7 @@ def solve_recurrence(
     backwards: bool = False,
     block: int | None = None,
 ) -> None:
-    """Replace the forcing of each step by the state after it, for k recurrences with the same matrices.
+    """Replace the forcing of each step by the state after it, in place, for k recurrences with the same matrices.
 
     Shapes: factors (u, s, s), step_index (n,), states (k, n, s), start (k, s).
     """
@@ -42,7 +42,7 @@ def solve_recurrence(
             # Consecutive factors are not copied.
             in_order = len(index) <= len(factors) and bool((np.diff(index) == 1).all())
             selected = factors[index[0] : index[0] + len(index)] if in_order else factors[index]
-            # As many loops in Python as a block has steps; no power of two, for the cache.
+            # The Python loop has one pass for each step of a block; a power of two would be bad for the cache.
             _solve_varying_recurrence(selected, part, state, backwards, 61 if block is None else block)
         state = part[:, 0 if backwards else -1]
 
@@ -88,7 +88,7 @@ def solve_constant_recurrence(
     Shapes: factor (s, s), gain (m, s), inputs (k, n, m), start (k, s), states (k, n, s).
     """
     many, count, size = states.shape
-    # Products of matrices of about 48 by 48 are fast; and a length that is no power of two spreads over the cache.
+    # Products of matrices of about 48 by 48 are fast; a length that is not a power of two suits the cache.
     length = max(4, 48 // max(size, 1)) if block is None else block
     if count < 2 * length:
         _iterate_constant(factor, gain, inputs, start, states, backwards)
@@ -131,7 +131,7 @@ def _solve_varying_recurrence(factors: Array, states: Array, start: Array, backw
         _iterate(factors, states, start, backwards)
         return
     first, rest = _split_blocks(count, block, backwards)
-    # Blocks come last, so that each product is one of long vectors.
+    # Blocks are the last axis, so that each product is one of long vectors.
     blocks = np.ascontiguousarray(factors[first].reshape(-1, block, size, size).transpose(1, 2, 3, 0))
     rows = np.ascontiguousarray(states[:, first].reshape(many, -1, block, size).transpose(2, 0, 3, 1))
     order = range(block - 1, -1, -1) if backwards else range(block)

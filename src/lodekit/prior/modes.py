@@ -1,4 +1,4 @@
-"""Basis functions of the modes (solutions of ``d_i p = 0``), seen through observables, with derivatives.
+"""Basis functions of the modes (solutions of ``d_i p = 0``) in terms of observables, with derivatives.
 
 If no parameter occurs in the roots: ``s^k e^(l s)``, real and imaginary parts, as in the paper's table of base
 covariances, with s counted from the start of the data for decaying modes and from the end for growing ones. Otherwise:
@@ -27,15 +27,14 @@ ModeMatrix = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class ModeGroup:
-    """Basis functions that share a signal variance: a primary factor of the autonomous part.
+    """Basis functions that share an amplitude: a primary factor of the autonomous part.
 
-    factor: Index of the factor of the annihilators.
-    root: In the user's time, with an imaginary part >= 0; None if it depends on parameters.
+    root: The root in the user's time, with an imaginary part >= 0; None if it depends on parameters.
     size: Number of basis functions.
     column: Index of the mode column that the factor belongs to.
-    multiplicity: Of the factor.
+    multiplicity: Multiplicity of the factor.
     coefficients: The slice of the table with the coefficients of the factor, lowest power first; monic.
-    has_state_matrix: Whether these are a state matrix instead, row by row, and mode columns act on its states.
+    has_state_matrix: Whether the slice contains a state matrix instead, row by row, and mode columns act on its states.
     """
 
     factor: int
@@ -48,7 +47,7 @@ class ModeGroup:
 
 
 def mode_group_index(groups: Sequence[ModeGroup]) -> list[int]:
-    """Return for each basis function the number of its group."""
+    """Return the index of the group of each basis function."""
     return [number for number, group in enumerate(groups) for _ in range(group.size)]
 
 
@@ -93,7 +92,7 @@ def _multiply_polynomials(xp: Any, first: Any, second: Any) -> Any:
 
 
 def companion_terms(xp: Any, factor: Any, multiplicity: int) -> tuple[Any, Any, Any, Any]:
-    """Return the companion matrix of a monic factor to its multiplicity, that power, omega, and scales of the last row.
+    """Return the companion matrix of a monic factor to its multiplicity, this power, omega, and scales of the last row.
 
     The matrix, shape (..., m, m), is balanced by ``omega = (1 + a_0^2)^(1/2e)``, smooth in the parameters and about the
     size of roots that are fast compared with the window, so p and p'/omega have the same prior variance.
@@ -141,7 +140,7 @@ def mode_matrix_with_jacobian(factor: Array, factor_jacobian: Array, group: Mode
 
 
 def _state_rows(xp: Any, matrix: Any, count: int, group: ModeGroup) -> list[Any]:
-    """Return what operators act on, each of shape (..., m): derivatives ``e_1^T M^k`` of the first state, or states."""
+    """Return the rows that operators act on, of shape (..., m): derivatives ``e_1^T M^k`` of a state, or all states."""
     size = matrix.shape[-1]
     if group.has_state_matrix:
         return list(match_array(xp, np.eye(size), matrix))
@@ -158,7 +157,7 @@ def _output_rows(operators: Any, rows: Sequence[Any]) -> Any:
 
 
 def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, group: ModeGroup, window: float = 0.0) -> Any:
-    """Return the fundamental system of a state matrix, seen through observables, shape (..., o, n, m).
+    """Return the fundamental system of a state matrix in terms of observables, shape (..., o, n, m).
 
     Shapes: times (..., n), operators (..., o, k), matrix (..., m, m).
     """

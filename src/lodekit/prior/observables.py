@@ -1,4 +1,4 @@
-"""Observables, from their texts to arrays: coefficients on free functions, modes and means, in scaled units.
+"""Observables, from texts to arrays: coefficients on free functions, modes and means, in scaled units.
 
 `ObservableCompiler` parses linear differential expressions and interval averages. `Observables` evaluates the compiled
 result and its derivatives in the parameters: coefficient arrays, basis functions of the modes and the prior mean.
@@ -76,7 +76,7 @@ class Observables:
         return len(self.units.scales)
 
     def with_time_origin(self, start: float, inputs: Mapping[str, InputSignal]) -> Observables:
-        """Return the same observables with another time zero, and with other inputs where there are some."""
+        """Return the same observables with another time zero, and other inputs if there are any."""
         response = None if self.input_response is None else self.input_response.with_time_origin(start, inputs)
         return replace(self, units=replace(self.units, start=start), input_response=response)
 
@@ -125,7 +125,7 @@ class Observables:
     def mode_values(
         self, xp: Any, arrays: CoefficientArrays, groups: Sequence[ModeGroup], times: Any, window: float = 0.0
     ) -> Any:
-        """Return the basis functions of the modes, or their averages, seen through observables, shape (..., o, n, r).
+        """Return the basis functions of the modes, or their averages, in terms of observables, shape (..., o, n, r).
 
         Shapes: times (..., n).
         """
@@ -185,7 +185,7 @@ class Observables:
         return np.asarray(exponential_basis(np, times, operators, root, group.multiplicity, window))
 
     def _mode_terms(self, values: Coefficients, group: ModeGroup) -> tuple[tuple[Array, Array], ModeMatrix | None]:
-        """Return operators with derivatives, and the state matrix if there is no fixed root."""
+        """Return operators with derivatives, and the state matrix unless the root is fixed."""
         both = values.values, values.jacobian
         operators = both[0].mode_columns[group.column], both[1].mode_columns[group.column]
         if group.root is not None:
@@ -247,7 +247,7 @@ class Observables:
     def means(
         self, values: Coefficients, times: Array, *, with_jacobian: bool = True
     ) -> tuple[list[Array], list[Array]]:
-        """Return the prior mean in scaled units at the user's times, (n,), and derivatives, (p, n).
+        """Return the prior mean of each observable in scaled units, (n,), and derivatives, (p, n), at the user's times.
 
         The mean is the particular solution plus the response to known inputs.
 
@@ -294,7 +294,7 @@ class Observables:
 
 
 def _split_by_window(values: Coefficients) -> list[tuple[float, IndexArray, Coefficients]]:
-    """Return the different averaging windows, which observables have each, and the coefficients of these."""
+    """Return the distinct averaging windows, the observables with each, and their coefficients."""
     if values.windows is None:
         return [(0.0, np.arange(len(values.free)), values)]
     return [(window, rows, values.select(rows)) for window, rows in group_by_window(values.windows)]
@@ -304,7 +304,7 @@ def _split_by_window(values: Coefficients) -> list[tuple[float, IndexArray, Coef
 class ObservableCompiler:
     """Parser and compiler of linear differential expressions in the channels of a system.
 
-    inputs: Channels that are known for all times; the prior is that of the others.
+    inputs: Channels that are known for all times; the prior applies to the others.
     disturbances: Kinds of the random channels that drive the others, by name.
     """
 
@@ -328,7 +328,7 @@ class ObservableCompiler:
 
     @cached_property
     def _disturbance_states(self) -> CompiledObservables | None:
-        """The states that disturbances drive, as observables of the modes; None where functions are free."""
+        """The states that disturbances drive, as observables of the modes; None if there are free functions."""
         if self.undriven_system.free_functions:
             return None
         system, every = self._set_to_zero(tuple(self.inputs), [])[0], (*self.inputs, *self.disturbances)
@@ -367,12 +367,12 @@ class ObservableCompiler:
         return Observables(compiled, units, response, intervals, disturbed)
 
     def compile_unscaled(self, observables: Sequence[str], units: Scaling) -> Observables:
-        """Return observables in the user's own units, over the time of other units."""
+        """Return observables in the user's units, with the time scaling of given units."""
         return self.compile(observables, units.unscaled(len(observables)))
 
 
 def _parse_observable(text: str) -> Expression:
-    """Return an observable, or the expression that is averaged, times the length of the interval for a total."""
+    """Return an observable; for an average its expression, and for a total that times the length of the interval."""
     interval = parse_interval(text)
     if interval is None:
         return parse_expression(text)

@@ -1,6 +1,6 @@
 """The prior of the data: measured observables, free functions, modes and noise, in scaled units.
 
-`Hyperparameters` holds every learned number; `build_prior` makes a `Prior` from measurements.
+`Hyperparameters` holds all estimated numbers; `build_prior` returns the `Prior` of measurements.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from lodekit.support.arguments import Array
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """All learned numbers (not logarithms), or derivatives in them.
+    """All estimated numbers (not their logarithms), or derivatives with respect to them.
 
     theta: Parameters of the system, in the user's units; (p,).
-    lengthscales, amplitudes: Of the free functions, or of the channels where the prior stands on these; lengthscales
-        in scaled time, deviations in the user's units; (q,).
+    lengthscales, amplitudes: Of the free functions, or of the channels under the channel prior; lengthscales in scaled
+        time, amplitudes in the user's units; (q,).
     mode_amplitudes: One for each group of modes; (g,).
-    noise_std: Standard deviations of the levels of noise, in the user's units.
-    disturbance_lengthscales: Of those disturbances that have one, in scaled time.
-    disturbance_amplitudes: Of all disturbances, in the user's units; of white noise the root of its spectral density.
+    noise_std: Standard deviations of the noise levels, in the user's units.
+    disturbance_lengthscales: Of the disturbances that have one, in scaled time.
+    disturbance_amplitudes: Of all disturbances, in the user's units; for white noise the root of its spectral density.
     """
 
     theta: Array
@@ -43,11 +43,11 @@ class Hyperparameters:
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """All arrays, in the order in which they are listed above."""
+        """All arrays, in the order of the fields."""
         return tuple(vars(self).values())
 
     def map(self, function: Callable[[Array], Array]) -> Hyperparameters:
-        """Return the same with a function applied to each array."""
+        """Return the hyperparameters with a function applied to each array."""
         return Hyperparameters(*(function(part) for part in self.arrays))
 
 
@@ -73,7 +73,7 @@ class Prior:
 
     @property
     def n_processes(self) -> int:
-        """Number of lengthscales, and of deviations: one for each free function, or for each channel."""
+        """Number of lengthscales, and of amplitudes: one for each free function, or for each channel."""
         return len(self.kernels) if self.channels is None else self.channels.count
 
     @property
@@ -88,19 +88,19 @@ class Prior:
         return bool(self.n_processes) or self.observables.disturbances is not None
 
     def with_time_origin(self, start: float, inputs: Mapping[str, InputSignal] | None = None) -> Prior:
-        """Return the same prior with another time zero, and with other inputs: that of another record.
+        """Return the prior of another record, with its time zero and its inputs.
 
-        Known functions of time stay where they are; modes, and responses to inputs, begin at the new start.
+        Known functions of time keep their time axis; modes, and responses to inputs, begin at the new start.
         """
         channels = None if self.channels is None else self.channels.with_time_origin(start, inputs or {})
         return replace(self, observables=self.observables.with_time_origin(start, inputs or {}), channels=channels)
 
     def mode_std(self, amplitudes: Array) -> Array:
-        """Return the prior deviation of every basis function of the modes."""
+        """Return the prior standard deviation of each basis function of the modes."""
         return np.repeat(amplitudes, [group.size for group in self.groups])
 
     def mode_variance(self, amplitudes: Array) -> Array:
-        """Return the prior variance of every basis function of the modes."""
+        """Return the prior variance of each basis function of the modes."""
         return self.mode_std(amplitudes) ** 2
 
     def sum_over_groups(self, values: Array) -> Array:
@@ -133,14 +133,14 @@ def build_prior(
 def _check_determined_observables(prior: Prior, summaries: Sequence[ObservableStatistics]) -> None:
     """Raise if the equations force an observable to be zero and the data contradict this."""
     compiled = prior.observables.compiled
-    # Exactly, and not at some values of the parameters: others might be the exception.
+    # Checked exactly: special values of the parameters could be exceptions.
     values = compiled.split(np, compiled.table.nonzero_mask)
     for o, item in enumerate(summaries):
         known = compiled.signals[o].n_terms or prior.observables.input_response is not None
         known = known or prior.observables.disturbances is not None
         if values.free[o].any() or any(column[o].any() for column in values.mode_columns) or known:
             continue
-        # Noise alone has a mean of zero, give or take its error, which two values do not tell.
+        # Noise has a mean of zero up to its standard error, which two values do not determine.
         error = item.std / np.sqrt(item.count)
         if item.has_exact_values or (item.mean != 0 and (item.count < 3 or abs(item.mean) > 5.0 * error)):
             raise DataError(

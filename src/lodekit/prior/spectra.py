@@ -26,9 +26,9 @@ from lodekit.support.arguments import Array, ComplexArray, IndexArray
 
 @dataclass(frozen=True)
 class SpectrumGradient:
-    """Derivatives of a scalar in operators and hyperparameters of a spectrum.
+    """Derivatives of a scalar in the operators and hyperparameters of a spectrum.
 
-    free, channels: In the coefficients of the observables, and in those of the channels; (o, q, k) and (c, q, k).
+    free, channels: In the coefficients of the observables, and of the channels; (o, q, k) and (c, q, k).
     log_lengthscales, log_amplitudes: In the logarithms of the hyperparameters; (q,).
     """
 
@@ -44,7 +44,7 @@ class SpectralPoint:
 
     free: Coefficients of the observables on the free functions; (o, q, k).
     channels: The same for all channels with the channel prior; empty otherwise; (c, q, k).
-    lengthscales, deviations: Of the free functions, or of the channels.
+    lengthscales, deviations: Lengthscales and amplitudes of the free functions, or of the channels.
     windows: The intervals over which the observables are averaged; None if none is; (o,).
     """
 
@@ -53,14 +53,14 @@ class SpectralPoint:
     lengthscales: Array
     deviations: Array
     windows: Array | None = None
-    #: Roots of densities: made once for coefficients and for derivatives.
+    #: Roots of densities, shared by coefficients and derivatives.
     density_roots: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @classmethod
     def from_hyperparameters(
         cls, coefficients: Coefficients, channels: Coefficients | None, hyper: Hyperparameters
     ) -> SpectralPoint:
-        """Return the operators and hyperparameters for some observables."""
+        """Return the operators and hyperparameters of some observables."""
         on_channels = np.zeros((0, 0, 0)) if channels is None else channels.free
         return cls(coefficients.free, on_channels, hyper.lengthscales, hyper.amplitudes, coefficients.windows)
 
@@ -90,8 +90,8 @@ MAX_FOURIER_WAVES = 2000
 
 
 #: Frequencies, (m,); rotation from amplitudes at the frequencies of the panels to those of the waves, (q, f, m);
-#: amplitudes of the free functions in each wave, (q, m); the `FineDensity` on the panels, and the noise variances, (o,)
-#: that the rule was built for.
+#: amplitudes of the free functions in each wave, (q, m); the `FineDensity` on the panels; and the noise variances for
+#: which the rule was built, (o,).
 GaussRule = tuple[Array, ComplexArray, ComplexArray, Any, Array]
 
 
@@ -99,13 +99,13 @@ GaussRule = tuple[Array, ComplexArray, ComplexArray, Any, Array]
 class FourierFrequencies:
     """The frequencies of the waves of all processes, one process after the other.
 
-    steps: The distance of frequencies, for each process; 2 pi / step is its period.
-    counts: How many frequencies each process has, zero included.
+    steps: The spacing of the frequencies of each process; 2 pi / step is its period.
+    counts: The number of frequencies of each process, zero included.
     correlation_range: The lag beyond which a process is uncorrelated, to the tolerance.
     truncation_error: Error of covariances over the window, in units of the noise; zero if it is below the tolerance
         by construction.
     gauss_rule: The Gauss rule of the channel prior, with amplitudes of the free functions in place of weights; then
-        there is one process, whose waves have no common distance. None for equidistant frequencies.
+        there is one process, whose frequencies are not equidistant. None for equidistant frequencies.
     """
 
     steps: tuple[float, ...]
@@ -129,19 +129,19 @@ class FourierFrequencies:
 
     @cached_property
     def process_index(self) -> IndexArray:
-        """Which process each frequency belongs to."""
+        """The index of the process of each frequency."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     @cached_property
     def weights(self) -> Array:
-        """The share of the spectral density that each frequency stands for; those above zero stand for two."""
+        """The quadrature weight of each frequency; those above zero count twice, for their negatives."""
         steps = np.repeat(np.array(self.steps), self.counts)
         return np.asarray(np.where(self.values == 0, 1.0, 2.0) * steps / (2.0 * np.pi))
 
 
 @dataclass(frozen=True)
 class FreeFunctionSpectrum:
-    """The paper's prior: independent processes for the free functions, of covariances with a band.
+    """The paper's prior: independent processes for the free functions, with band-limited covariances.
 
     kernels: One for each free function.
     """
@@ -149,12 +149,12 @@ class FreeFunctionSpectrum:
     kernels: tuple[Kernel, ...]
 
     def bandwidth(self, order: int, eps: float) -> float:
-        """Return the widest band to an `order` and `eps` of all free functions; a channel's where there are none."""
+        """Return the largest bandwidth of the free functions for an `order` and `eps`; without any, a channel's."""
         return max(latent.bandwidth(order, eps) for latent in self.kernels or (CHANNEL_KERNEL,))
 
     def frequencies(self, point: SpectralPoint, eps: float, length: float) -> FourierFrequencies:
-        """Return waves at a `point`, exact to `eps` over a `length`; each covariance knows its band and period."""
-        # The gradient in the lengthscale needs one order more.
+        """Return waves at a `point`, exact to `eps` over a `length`; each covariance has its own band and period."""
+        # The gradient in the lengthscale needs one more order.
         order = point.free.shape[-1]
         steps, counts, reaches = [], [], []
         for latent, lengthscale in zip(self.kernels, point.lengthscales, strict=True):
@@ -201,7 +201,7 @@ class FreeFunctionSpectrum:
         for number, part in enumerate(np.split(terms, np.cumsum(frequencies.counts)[:-1], axis=1)[:count]):
             in_free[:, number] = part.sum(axis=1)
         on_waves = np.einsum("ofk,kf->of", free[:, process], powers)
-        # Half, because the root of the density enters; d log S / d log sigma = 2.
+        # The factor 1/2 is from the root of the density; d log S / d log sigma = 2.
         in_log_density = 0.5 * np.sum((rooted * on_waves).real, axis=0)
         processes = self._processes(frequencies, point)
         parts = [latent.log_density_lengthscale_derivative(own_w, ell) for latent, own_w, ell in processes]

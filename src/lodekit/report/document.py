@@ -53,7 +53,7 @@ def add_reproduction_section(page: HtmlPage, context: ReportContext, command: st
 
 
 def generate_python(gp: LODEGP, source: str = "") -> str:
-    """Return Python code that makes and fits the same model."""
+    """Return Python code that defines and fits the same model."""
     system, kept = gp.system, gp.fit_.measurements
     lines = ["import lodekit as lk", "", "system = lk.System(", '    """']
     lines += [*(f"    {text}" for text in system.equations), '    """,']
@@ -203,7 +203,7 @@ def _lead_sentence(context: ReportContext) -> str:
 
 
 def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
-    """Add the warnings, or that there are none."""
+    """Add the warnings, or a statement that there are none."""
     messages = [as_sentence(text) for text in context.gp.warnings_]
     estimated = [each for each in context.gp.parameters_.values() if each.note != "fixed"]
     if messages:
@@ -308,7 +308,7 @@ def _add_equations(page: HtmlPage, context: ReportContext) -> None:
 
 
 def _modes_at_estimate(context: ReportContext) -> list[str]:
-    """Return the modes whose exponents depend on parameters, at the estimate."""
+    """Return the modes whose exponents depend on parameters, at the estimates."""
     system = context.fit.setup.reduced_system
     values = {name: float(f"{found.value:.6g}") for name, found in context.gp.parameters_.items()}
     try:

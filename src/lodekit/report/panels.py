@@ -22,7 +22,7 @@ from lodekit.support.interval_means import observable_unit
 from lodekit.support.text import significant_digits
 
 TruthByName = Mapping[str, float | Callable[[Array], Array]]
-#: More points than this only make a plot slow.
+#: More points than this only slow down a plot.
 MAX_PLOT_POINTS = 5000
 # Okabe and Ito's colours, which colour-blind readers can distinguish.
 PLOTLY_DATA_COLOR, PLOTLY_MEAN_COLOR, PLOTLY_TRUTH_COLOR = "#4a4a4a", "#0072b2", "#d55e00"
@@ -31,9 +31,9 @@ PLOTLY_BAND_COLOR = "rgba(0,114,178,0.2)"
 
 @dataclass(frozen=True)
 class ReportContext:
-    """A fitted model with information from the user.
+    """A fitted model with the options of a report.
 
-    gp: Fitted.
+    gp: The fitted model.
     units: Units of channels, parameters and the time ``t``, by name.
     source: The name of the data file; empty if it is unknown.
     truth: Known true values of parameters, and true channels as functions of time.
@@ -83,7 +83,7 @@ class ReportContext:
     @cached_property
     def curve_times(self) -> Array:
         """Times of the curves, dense enough for linear interpolation."""
-        # The number of steps is doubled until linear interpolation is accurate enough for the eye.
+        # Double the number of steps until linear interpolation is visually accurate.
         for steps in (400, 800, 1600, 3200):
             times = np.array(round_values(np.linspace(*self.span, steps + 1), 12))
             # Inputs that jump are drawn from their samples.
@@ -96,7 +96,7 @@ class ReportContext:
 
     @property
     def hover_time_template(self) -> str:
-        """The time of a point, in the words of Plotly's hover template."""
+        """The time of a point, as part of a Plotly hover template."""
         if self.fit.clock.has_dates:
             return "<br>%{x}<extra></extra>"
         return f"<br>t = %{{x:.{self.n_time_digits}~g}}{escape_plotly(self.unit_suffix('t'))}<extra></extra>"
@@ -108,7 +108,7 @@ class ReportContext:
 
 
 def time_axis_label(clock: TimeReference, unit: str) -> str:
-    """Return the label of a time axis: its unit, or the time zone of dates."""
+    """Return the label of a time axis with its unit, or with the time zone of dates."""
     if clock.has_dates:
         return escape_plotly(f"time ({clock.origin:%Z})") if clock.axis_zone else ""
     return escape_plotly(f"t in {unit}" if unit else "t")
@@ -128,7 +128,7 @@ def check_span(span: Sequence[float] | None, default_span: tuple[float, float]) 
 
 
 def check_truth(truth: TruthByName | None) -> TruthByName:
-    """Return true values and functions by name; raise if they have another type."""
+    """Return true values and functions by name; raise if one is neither a number nor a function."""
     known = {} if truth is None else truth
     if not isinstance(known, Mapping) or not all(callable(each) or isinstance(each, Real) for each in known.values()):
         raise LodekitError(
@@ -146,7 +146,7 @@ def round_values(values: Array, significant_digits: int = 10) -> list[float]:
 
 
 def thinned_indices(count: int) -> IndexArray:
-    """Return which of `count` points are drawn: all, or `MAX_PLOT_POINTS` of them, evenly spaced."""
+    """Return the indices of the points to draw: all, or `MAX_PLOT_POINTS` of them, evenly spaced."""
     return np.arange(count) if count <= MAX_PLOT_POINTS else np.linspace(0, count - 1, MAX_PLOT_POINTS).astype(np.intp)
 
 
@@ -162,11 +162,11 @@ REFERENCE_LINE |= {"line": {"width": 1, "color": "#9aa7b3", "dash": "dot"}}
 class PlotlyPanel:
     """One plot in a stack of plots over the same time.
 
-    title: A label, made with `plot_text`.
-    traces: As Plotly wants them, without axes; traces of one name are one entry of the legend.
-    limits: The smallest and the largest value to be seen at first.
-    reference_lines: Values at which a dotted line goes across; the only ones that are named on the axis.
-    ticks: Values that are named on the axis instead.
+    title: A label, escaped by `escape_plotly`.
+    traces: Plotly traces without axes; traces with the same name share a legend entry.
+    limits: The smallest and largest value that are visible initially.
+    reference_lines: Values with a dotted horizontal line; they are the tick labels unless `ticks` are given.
+    ticks: Values of the tick labels.
     """
 
     title: str
@@ -187,7 +187,7 @@ def line_trace(
     errors: Array | None = None,
     **line: str,
 ) -> dict[str, Any]:
-    """Return a curve as a trace, with a template for hovering and the errors that it shows."""
+    """Return a curve as a trace, with a hover template and the errors that it shows."""
     custom = {} if errors is None else {"customdata": round_values(errors, 3)}
     style = {"mode": "lines", "line": {"color": color, "width": width, **line}}
     return {"name": name, "x": x, "y": y, **custom, **style, **({"hovertemplate": hover} if hover else {})}
@@ -280,7 +280,7 @@ def stack_panels(
             for value in panel.reference_lines
         ]
         for trace in panel.traces:
-            # The first trace of a name represents all of them in the legend.
+            # The first trace of a name represents all others in the legend.
             is_first = all(trace["name"] != other["name"] for other in traces)
             place = {"type": "scatter", "xaxis": "x", "yaxis": axis, "legendgroup": str(trace["name"])}
             traces.append({**trace, **place, "x": place_times(trace["x"]), "showlegend": is_first})
@@ -288,7 +288,7 @@ def stack_panels(
 
 
 def _vertical_axis(panel: PlotlyPanel, height: int, top: int, area: int) -> dict[str, Any]:
-    """Return the vertical axis of a panel whose upper edge lies at `top` pixels of `area`."""
+    """Return the vertical axis of a panel whose upper edge is at `top` pixels of `area`."""
     low, high = panel.limits
     named = panel.ticks or panel.reference_lines
     margin = 0.06 * (high - low) or 0.1 * abs(high) or 1.0

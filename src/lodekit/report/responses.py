@@ -75,7 +75,7 @@ def _response_table_row(context: ReportContext, space: FittedStateSpace, output:
 
 
 def _format_estimates(numbers: Sequence[Uncertain], unit: str) -> str:
-    """Return numbers with their errors and a unit; empty without any."""
+    """Return numbers with their errors and a unit; empty if there are none."""
     texts = []
     for number in numbers:
         value = complex(number.value)
@@ -167,6 +167,6 @@ def _add_bode_plots(
 
 
 def _phase_ticks(low: float, high: float) -> tuple[float, ...]:
-    """Return multiples of 45 degrees, or of more, within limits and one beyond."""
+    """Return multiples of 45 degrees, or of a larger step, that enclose the limits."""
     step = 45.0 * max(1, round((high - low) / 250))
     return tuple(step * k for k in range(int(np.floor(low / step)), int(np.ceil(high / step)) + 1))

@@ -69,7 +69,7 @@ def channels_caption(context: ReportContext) -> str:
 
 
 def _channel_panel(context: ReportContext, name: str, mean: Array, band: Array) -> PlotlyPanel:
-    """Return the panel of one observable, the mean on top of everything; `band` is half its width."""
+    """Return the panel of one observable, with the mean in front; `band` is its half-width."""
     signal = context.fit.measurements.inputs.get(name)
     if signal is not None:
         return _input_panel(context, name, signal)
@@ -107,7 +107,7 @@ def _input_panel(context: ReportContext, name: str, signal: InputSignal) -> Plot
     trace = line_trace("known", x, y, PLOTLY_TRUTH_COLOR, hover, shape=shape)
     kind = "held between samples" if signal.kind == "hold" else "linear between samples"
     title = f'<b>{label}</b>{" in" + unit if unit else ""} <span style="color:#5a6b7b">– known, {kind}</span>'
-    # What happens before or after the measurements does not determine the axis.
+    # Values before and after the measurements do not affect the axis limits.
     seen = signal.at(np.clip(times, *context.fit.measurements.window))
     return PlotlyPanel(title, [trace], (float(seen.min()), float(seen.max())))
 
@@ -123,7 +123,7 @@ def _measurement_trace(context: ReportContext, item: TimeSeries) -> dict[str, An
 
 
 def _visible_limits(context: ReportContext, name: str, low: Array, high: Array) -> tuple[float, float]:
-    """Return the limits of the vertical axis: curves that grow outside the window must not flatten the rest."""
+    """Return the limits of the vertical axis: curves that grow outside the window must not flatten the others."""
     start, stop = context.fit.measurements.window
     inside = (context.curve_times >= start) & (context.curve_times <= stop)
     values = [low[inside], high[inside]] if inside.any() else [low, high]
@@ -169,7 +169,7 @@ def _standardized_residuals(context: ReportContext) -> Residuals:
 
 
 def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
-    """Add a table and a plot of residuals in units of the noise, and the warnings that follow from them."""
+    """Add a table and a plot of standardized residuals, and the warnings that follow from them."""
     page.add_section(context.heading("Residuals"))
     fit, residuals = context.fit, _standardized_residuals(context)
     checks, is_summed = _tested_observables(fit, residuals), fit.measurements.sufficient_statistics is not None
@@ -198,14 +198,14 @@ def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
 
 
 def _tested_observables(fit: Fit, residuals: Residuals) -> list[ResidualCheck]:
-    """Return the checks that are shown; rows on disk are not drawn, but the last of them were checked."""
+    """Return the checks to show; rows on disk are not drawn, but the last of them are checked."""
     if fit.measurements.sufficient_statistics is not None:
         return [check for check in fit.diagnosis.checks if check.looked]
     return [check for check, _, _ in residuals]
 
 
 def residual_plots(context: ReportContext, residuals: Residuals | None = None) -> dict[str, CaptionedPlot]:
-    """Return plots of the residuals over time and of their autocorrelations by name, as far as there are any."""
+    """Return the available plots by name: residuals over time, and their autocorrelations."""
     residuals = _standardized_residuals(context) if residuals is None else residuals
     plots = {"Residuals": _scatter_plot(context, residuals)} if residuals else {}
     correlations = _autocorrelation_plot(context, _tested_observables(context.fit, residuals))

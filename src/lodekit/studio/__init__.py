@@ -1,1 +1,1 @@
-"""The studio: type equations, drop data, see the answer. A page in the browser over the public API."""
+"""The studio: a page in the browser for equations, data and fits, based on the public API."""

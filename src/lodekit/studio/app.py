@@ -1,4 +1,4 @@
-"""The page, which Streamlit runs again after every change, and the server that shows it.
+"""The page, which Streamlit reruns after every change, and the server that shows it.
 
 By default the server accepts connections from this machine only.
 """
@@ -62,7 +62,7 @@ def _start_server() -> StudioServer:
 
 
 def _open_session() -> SessionController:
-    """Return the session of this page; a reload finds it again by the token in its address."""
+    """Return the session of this page; after a reload, the token in its address identifies it."""
     token = st.query_params.get("session", "")
     session = _start_server().open(token)
     if session.token != token:
@@ -99,7 +99,7 @@ def main() -> None:
         try:
             step(controller)
         except Exception as problem:
-            # Control flow of Streamlit is made of exceptions as well.
+            # Streamlit uses exceptions for control flow.
             if type(problem).__module__.startswith("streamlit"):
                 raise
             show_notice(controller.error_message(problem), "warning")

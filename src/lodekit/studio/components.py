@@ -51,7 +51,7 @@ def configure_page() -> None:
 
 @st.cache_resource
 def _page_icon() -> Any:
-    """Return the picture of the page: a damped oscillation, drawn here so that nothing is fetched."""
+    """Return the icon of the page: a damped oscillation, drawn here so that nothing is downloaded."""
     x, y = np.meshgrid(np.linspace(0, 4, 64), np.linspace(1, -1, 64))
     near = np.abs(y - 0.85 * np.exp(-0.5 * x) * np.cos(2.4 * x)) < 0.16
     picture = np.zeros((64, 64, 4), dtype=np.uint8)
@@ -60,7 +60,7 @@ def _page_icon() -> Any:
 
 
 def is_dark() -> bool:
-    """Return whether the page is dark."""
+    """Return whether the page has a dark theme."""
     return bool(st.context.theme.get("type") == "dark")
 
 
@@ -74,7 +74,7 @@ def show_heading(name: str) -> None:
 
 
 def show_notice(text: str | Sequence[str], kind: str = "") -> None:
-    """Show a notice; lines that belong under each other, such as carets, stay so."""
+    """Show a notice; the second and later lines, such as carets, keep their layout."""
     role = "alert" if kind == "warning" else "status"
     if not isinstance(text, str):
         body = "<ul>" + "".join(f"<li>{escape(to_page_advice(each))}</li>" for each in text) + "</ul>"
@@ -89,7 +89,7 @@ def show_figure(figure: Mapping[str, Any], alt_text: str, key: str, **options: A
     from plotly.basedatatypes import BaseFigure
 
     themed = apply_theme(figure, dark=is_dark())
-    # A figure that Plotly does not validate: that takes ten times as long as to draw and to send it.
+    # Skip Plotly's validation, which takes ten times as long as drawing and sending the figure.
     unchecked = BaseFigure.__new__(BaseFigure)
     unchecked.to_dict = lambda: themed
     height = int(themed["layout"].get("height", 400))
@@ -127,9 +127,9 @@ def _editor_component() -> Any:
 
 
 def equation_editor(text: str, key: str) -> tuple[str, float]:
-    """Show the editor; return its text, and when the user last stopped typing.
+    """Show the editor; return its text, and the time when the user last stopped typing.
 
-    Each text that is not from this editor is a new edition; what was typed counts for its edition only.
+    Each text that does not come from this editor is a new edition; typed text applies to its edition only.
     """
     edition, before = st.session_state.get(f"{key} before", (0, text))
     edition += before != text
@@ -155,7 +155,7 @@ def edit_value(widget: Callable[..., Any], label: str, value: Any, key: str, **o
 
 
 def store_edit(controller: SessionController, session: StudioSession) -> None:
-    """Store an edit of this tab; the rest of the page is drawn again when the user stops typing or moving."""
+    """Store an edit of this tab; the rest of the page is redrawn when the user stops typing or moving."""
     if st.session_state.get("drawn") == controller.state:
         st.session_state["drawn"] = session, controller.task
     controller.session = session
@@ -163,7 +163,7 @@ def store_edit(controller: SessionController, session: StudioSession) -> None:
 
 @st.fragment(run_every=1.0)
 def follow_other_tabs(controller: SessionController) -> None:
-    """Draw the page again if the session was changed in another tab."""
+    """Redraw the page if the session was changed in another tab."""
     if st.session_state.get("drawn") != controller.state:
         st.rerun()
 
@@ -193,7 +193,7 @@ def _slider_component() -> Any:
 
 
 def parameter_sliders(sliders: Sequence[dict[str, Any]], key: str) -> tuple[dict[str, float], float]:
-    """Show sliders that report their values while they move; return those, and when one last came to rest.
+    """Show sliders that report their values while they move; return these, and the time when one last stopped.
 
     Each slider has ``name``, ``label``, ``low``, ``high`` and ``value``.
     """

@@ -115,7 +115,7 @@ def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> st
 MAX_SLIDER_MEASUREMENTS = 4000
 
 
-#: The setup of a fit, a first guess of lengthscales, deviations and noise, and units of channels and of ``t``.
+#: The setup of a fit, a first guess of lengthscales, amplitudes and noise, and units of channels and of ``t``.
 SliderModel = tuple[FitSetup, Hyperparameters, Mapping[str, str]]
 
 

@@ -119,7 +119,7 @@ class StudioServer:
         return self._idle_process
 
     def choose(self, previous: ComputeProcess | None = None) -> ComputeProcess:
-        """Return the process for the next request: the previous one if it is free, as it has the model at hand."""
+        """Return the process for the next request: preferably the previous one, which has the model in memory."""
         with self._lock:
             if not self._processes:
                 self._processes.append(ComputeProcess())
@@ -129,7 +129,7 @@ class StudioServer:
             if free:
                 return min(free, key=lambda process: process.last_request)
             if len(self._processes) < self.max_processes and all(each.pid is not None for each in self._processes):
-                # It serves later requests; to wait for it now would take longer than most answers.
+                # It serves later requests; waiting for its start would take longer than most answers.
                 self._processes.append(ComputeProcess())
             return previous if previous in self._processes else self._processes[0]
 
@@ -190,7 +190,7 @@ class SessionController:
     """A session on the server: its choices, its folder, its task and cached results.
 
     token: The name of the session.
-    folder: The files of this session alone.
+    folder: The files of this session only.
     server: The processes that compute.
     """
 
@@ -227,7 +227,7 @@ class SessionController:
         return entry[1]
 
     def get_cached(self, name: str) -> Any:
-        """Return the cached value of a name, whatever its key; None without one."""
+        """Return the cached value of a name, for any key; None if there is none."""
         return self._cache.get(name, (None, None))[1]
 
     def clear(self) -> None:
@@ -245,17 +245,17 @@ class SessionController:
 
     @property
     def state(self) -> tuple[StudioSession, BackgroundTask | None]:
-        """What a page shows: another value if anything was changed, in this tab or in another one."""
+        """The state that a page shows; it differs after any change, in this tab or in another one."""
         return self.session, self.task
 
     def change(self, **changes: Any) -> None:
-        """Change what was typed and chosen."""
+        """Change entries and choices of the session."""
         with self.lock:
             self.session = replace(self.session, **changes)
 
     @property
     def status(self) -> str:
-        """The running task, the errors, or the last fit in words, for screen readers."""
+        """The running task, the errors, or the last fit as text, for screen readers."""
         if self.task is not None:
             return f"{TASK_LABELS[self.task.task]}."
         complete = f"{self.session.tray[-1]} is complete." if self.session.tray else ""
@@ -281,7 +281,7 @@ class SessionController:
 
     @property
     def parsed(self) -> ParsedEquations:
-        """The equations as they were parsed."""
+        """The equations as parsed."""
         text = (self.session.equations, self.session.declared)
         try:
             parsed: ParsedEquations = self._cached_call("understand", text)
@@ -316,13 +316,13 @@ class SessionController:
 
     @property
     def example(self) -> CatalogEntry | None:
-        """The example that the session began with, as long as its equations are unchanged."""
+        """The example that the session began with, if its equations are unchanged."""
         example = self.catalog.get(self.session.example)
         is_same = example is not None and self.system is not None and self.system.equations == example["equations"]
         return example if is_same else None
 
     def set_example(self, name: str) -> None:
-        """Begin with an example of the catalog, by its name; data and fits stay."""
+        """Use an example of the catalog, by its name; data and fits are kept."""
         example, session = self.catalog[name], self.session
         for each, parameter in example["parameters"].items():
             session = session.with_entry(ParameterEntry.from_parameter(each, parameter, example["values"].get(each)))
@@ -343,7 +343,7 @@ class SessionController:
         return self._cached_call("locate_exponents", self.text, known, self.values())
 
     def proof(self) -> tuple[str, tuple[str, ...], str]:
-        """Return the Smith form, the proved identities, and why there are none if there are none."""
+        """Return the Smith form, the proved identities, and the reason if there are none."""
         return self._cached_call("show_proof", self.text)
 
     # The data.
@@ -358,13 +358,13 @@ class SessionController:
         self.change(file=plain, is_simulated=is_simulated, revision=self.session.revision + 1, **defaults)
 
     def apply_proposal(self) -> None:
-        """Use the proposed equations for the data file if none were written yet."""
+        """Use the proposed equations for the data file if there are none yet."""
         if self.session.equations.strip() or not self.session.file:
             return
         try:
             equations, definitions, columns = self.call("propose", self.path, timeout=READ_TIMEOUT_SECONDS)
         except LodekitError:
-            # Errors in the file are reported where it is shown.
+            # Errors in the file are reported with the file.
             return
         if equations:
             session = self.session
@@ -429,7 +429,7 @@ class SessionController:
 
     @property
     def parameter_units(self) -> dict[str, str]:
-        """The units of parameters, as far as those of the time and of columns tell them."""
+        """The units of parameters, if they follow from those of time and columns."""
         matches = self.matches_or_empty
         if not matches or self.data_file is None or self.system is None:
             return {}
@@ -444,9 +444,9 @@ class SessionController:
 
     @property
     def possible_given(self) -> list[tuple[str, ...]]:
-        """Sets of measured channels that may be known over the held-out part, leaving something to predict.
+        """Sets of measured channels that may be known over the held-out part, with other channels left to predict.
 
-        None if inputs are known already, or the data file cannot be read.
+        Empty if there are known inputs, or if the data file cannot be read.
         """
         matches = self.matches_or_empty
         if any(item.assignment.kind for item in matches):
@@ -482,9 +482,9 @@ class SessionController:
 
     @property
     def save_error(self) -> str:
-        """Why this session could not be opened again if it were saved now; empty if it could."""
+        """Why this session could not be reopened if it were saved now; empty if it could."""
         size = sum(path.stat().st_size for _, path in list_session_files(self.session, self.folder))
-        # What was typed adds little to the files, and packing takes seconds: it is tried only if they are large.
+        # Entries add little to the files, and packing takes seconds, so it is tried only if the files are large.
         if size >= 0.9 * MAX_UPLOAD_BYTES:
             check = partial(check_session_can_be_reopened, self.session, self.folder)
             try:
@@ -546,7 +546,7 @@ def start_export(controller: SessionController, name: str, *, figures: bool) -> 
 
 
 def start_subtask(controller: SessionController, name: str, subfolder: str, **request: Any) -> None:
-    """Start a task on the saved model of a fit, in a folder of its own."""
+    """Start a task on the saved model of a fit, in a subfolder of its own."""
     folder = controller.folder / name / subfolder
     folder.mkdir(exist_ok=True)
     shutil.copyfile(folder.parent / MODEL_FILE, folder / MODEL_FILE)
@@ -557,7 +557,7 @@ def start_subtask(controller: SessionController, name: str, subfolder: str, **re
 
 
 def collect_task(controller: SessionController) -> bool:
-    """Process the result of the task if it has ended; return whether it has."""
+    """Process the result of the task if it has ended; return whether there was one."""
     with controller.lock:
         job = controller.task
         if job is None or job.is_running:

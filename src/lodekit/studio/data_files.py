@@ -28,10 +28,10 @@ class DataFile:
     """The contents of a data file.
 
     preview: The contents of its columns.
-    records: For each record the points of each column that is drawn; if there is only one, it has no name.
+    records: The points of each drawn column, by record; a single record has an empty name.
     window: The first and the last time.
     clock: The unit of time, and the date of time zero if times are dates.
-    notes: Remarks on the file, in words.
+    notes: Notes on the file, as sentences.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class DataFile:
     notes: tuple[str, ...] = ()
 
     def points(self, record: str = "") -> Mapping[str, tuple[Array, Array]]:
-        """Return the points of each column in one record, by its name; in the first if no record has this name."""
+        """Return the points of each column in a record; in the first record if none has this name."""
         return self.records.get(record, next(iter(self.records.values()), {}))
 
     @property
@@ -71,9 +71,9 @@ class DataFile:
 class ColumnMatch:
     """The column of a channel, and the reason for it.
 
-    reason: In words.
+    reason: The reason in words.
     is_user_choice: Whether the user chose it.
-    evidence: The property of the file that supports it, as in `ColumnRole.reason`; empty if the user chose it, or if
+    evidence: The property of the column that supports it, as in `ColumnRole.reason`; empty if the user chose it, or if
         there is none.
     """
 
@@ -92,7 +92,7 @@ def open_data_file(
 ) -> DataFile:
     """Return the contents of a data file, with the points of at most `max_columns` columns.
 
-    time_column: As the user chose it; empty if it was not chosen.
+    time_column: The time column that the user chose; empty if none was chosen.
     split: The columns of a fit; if there are any, the log is split at their gaps, and only these are drawn.
     """
     preview = preview_table(path, time_column=time_column)
@@ -132,7 +132,7 @@ def match_channels(
     try:
         guesses = {guess.channel: guess for guess in guess_column_roles(preview, system, mapping or None)}
     except DataError:
-        # No column has the name of a channel: none is matched.
+        # No column has the name of a channel, so none is matched.
         guesses = {}
     matches = []
     for name in system.plain_channels:
@@ -185,7 +185,7 @@ def simulate_csv(
 ) -> str:
     """Return simulated measurements as the text of a CSV file.
 
-    noise: The standard deviation, as a fraction of that of each channel.
+    noise: The standard deviation of the noise, as a fraction of that of each channel.
     hidden: Unmeasured channels.
 
     Examples

@@ -32,11 +32,11 @@ from lodekit.support.text import format_complex
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 PlotlyFigure = dict[str, Any]
-#: What is drawn from the posterior, and windows of fit and validation.
+#: Colours of posterior samples, fits, and windows of fit and validation.
 SAMPLE_TRACE_COLOR = "rgba(0,158,115,0.55)"
 FIT_COLORS = (PLOTLY_MEAN_COLOR, "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f")
 FIT_WINDOW_COLOR, VALIDATION_WINDOW_COLOR = "rgba(0,114,178,0.10)", "rgba(213,94,0,0.12)"
-#: The same colours where the ground is dark.
+#: The same colours for a dark page.
 DARK_COLORS = {
     PLOTLY_DATA_COLOR: "#c9d1d9",
     PLOTLY_MEAN_COLOR: "#56b4e9",
@@ -45,7 +45,7 @@ DARK_COLORS = {
     SAMPLE_TRACE_COLOR: "rgba(0,200,150,0.55)",
     FIT_WINDOW_COLOR: "rgba(86,180,233,0.14)",
     VALIDATION_WINDOW_COLOR: "rgba(230,159,0,0.16)",
-    # Text, grid, axes and dotted lines of the report; the page shines through where the report is white.
+    # Text, grid, axes and dotted lines of the report; white areas of the report become transparent.
     "#1b2733": "#e6edf3",
     "#e6ebef": "#2d343c",
     "#c5ced6": "#4a545f",
@@ -97,7 +97,7 @@ def record_figure(
     held_out: tuple[float, float] | None = None,
     clock: TimeReference,
 ) -> PlotlyFigure:
-    """Return a plot of a record, one panel for each column, with the windows of fit and validation in colour."""
+    """Return a plot of a record, one panel for each column, with coloured windows of fit and validation."""
     made = []
     for name, (times, values) in panels.items():
         trace = _measurement_trace("measurements", times, values)
@@ -122,7 +122,7 @@ def record_figure(
 def add_sample_traces(
     data: Sequence[Mapping[str, Any]], panels: Sequence[str], names: Sequence[str], x: Sequence[float], drawn: Array
 ) -> list[dict[str, Any]]:
-    """Return traces with functions drawn from the posterior behind them.
+    """Return traces with posterior samples behind them.
 
     Shapes: x (n,), drawn (s, n, names).
     """
@@ -136,7 +136,7 @@ def add_sample_traces(
 
 
 def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigure:
-    """Return a plot of a free run over the measurements of a record that was not used."""
+    """Return a plot of a free run over the measurements of a held-out record."""
     panels = []
     for item in found.channels:
         low, high = item.mean - NORMAL_QUANTILE_95 * item.std, item.mean + NORMAL_QUANTILE_95 * item.std
@@ -158,9 +158,9 @@ def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigu
 
 
 def comparison_figure(figures: Mapping[str, Sequence[PlotlyFigure]]) -> PlotlyFigure:
-    """Return the means of several fits in the first figure of the last one, without its band.
+    """Return the means of several fits in one figure, that of the last fit without its band.
 
-    figures: The curves of each fit, by its name, in one or several records; with the names of their panels.
+    figures: The curves of each fit, by its name, in one or several records, each with the names of its panels.
     """
     *_, (last, *_) = figures.values()
     traces = [trace for trace in last["data"] if trace["name"] in ("measurements", "averages", "known")]
@@ -176,7 +176,7 @@ def comparison_figure(figures: Mapping[str, Sequence[PlotlyFigure]]) -> PlotlyFi
 
 
 def pole_plot_svg(poles: Sequence[complex], modes: Sequence[complex] = ()) -> str:
-    """Return the complex plane with exponents in it as SVG, in the colour of the text around it."""
+    """Return the complex plane with poles and modes as SVG, in the colour of the text around it."""
     every = [complex(root) for root in (*poles, *modes)]
     size = 1.25 * max([abs(part) for root in every for part in (root.real, root.imag)] or [1.0]) or 1.0
 
@@ -204,7 +204,7 @@ def pole_plot_svg(poles: Sequence[complex], modes: Sequence[complex] = ()) -> st
 
 
 def describe_poles(poles: Sequence[complex], modes: Sequence[complex] = ()) -> str:
-    """Return where exponents lie in the complex plane, in words.
+    """Return the positions of exponents in the complex plane, in words.
 
     Examples
     --------
@@ -218,7 +218,7 @@ def describe_poles(poles: Sequence[complex], modes: Sequence[complex] = ()) -> s
     return f"Complex plane with {' and '.join(parts)}" if parts else "Complex plane without exponents"
 
 
-#: Width of the drawing, height of a panel, and what is left for labels at the left, above a panel and at the bottom.
+#: Width of the drawing, height of a panel, and margins for labels at the left, above a panel and at the bottom.
 SVG_WIDTH, SVG_PANEL_HEIGHT, SVG_LEFT_MARGIN, SVG_TOP_MARGIN, SVG_BOTTOM_MARGIN = 640.0, 132.0, 52.0, 30.0, 40.0
 
 
@@ -239,7 +239,7 @@ def choose_ticks(low: float, high: float, count: int = 4) -> list[float]:
     step = min((factor * power for factor in (1, 2, 5, 10)), key=lambda size: abs(math.log(size / rough)))
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
-    # Twelve digits: a multiple of 0.1 is shown as what it is meant to be.
+    # Twelve digits: a multiple of 0.1 is shown without rounding errors.
     return [float(f"{number * step:.12g}") + 0.0 for number in range(first, last + 1)]
 
 
@@ -295,7 +295,7 @@ def _svg_panel(
     *,
     is_held: bool,
 ) -> str:
-    """Return one panel whose upper edge lies at `top`; what grows beyond the measurements does not flatten them."""
+    """Return one panel with its upper edge at `top`; curves far beyond the measurements are clipped."""
     values = curve if points is None or not len(points[1]) else points[1]
     low, high = float(values.min()), float(values.max())
     reach = 0.6 * (high - low) or 1.0

@@ -1,6 +1,6 @@
 """Processes of the web server that answer requests of pages, or run one background task.
 
-The server only draws. Algebra, curves and fits run in processes of their own, so that the page and all other sessions
+The server only draws. Algebra, curves and fits run in separate processes, so that the page and all other sessions
 continue if one of them ends or takes too long.
 """
 
@@ -47,7 +47,7 @@ def start_process(module: str, stdout: int) -> subprocess.Popen[bytes]:
 
 
 class ComputeProcess:
-    """A process that answers one request after another; it is started again when it ends."""
+    """A process that answers requests one after another; it is restarted when it ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class ComputeProcess:
 
     @property
     def pid(self) -> int | None:
-        """The identifier of the process; None if there is none now."""
+        """The identifier of the process; None if it is not running."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -131,7 +131,7 @@ class ComputeProcess:
             self._receiver.join()
 
     def close(self) -> None:
-        """End the process for good."""
+        """End the process permanently."""
         self.is_closed = True
         self._kill()
 
@@ -140,7 +140,7 @@ def _receive_loop(process: subprocess.Popen[bytes], replies: Queue[Any]) -> None
     """Put all messages of a process into a queue, and None when it has ended."""
     try:
         while True:
-            # Both ends are this program: nothing else can write there.
+            # Both ends are this program, and no other process can write here.
             replies.put(pickle.load(process.stdout))  # type: ignore[arg-type]  # noqa: S301
     except Exception:
         replies.put(None)
@@ -149,7 +149,7 @@ def _receive_loop(process: subprocess.Popen[bytes], replies: Queue[Any]) -> None
 
 def serve_requests(handlers: dict[str, Callable[..., Any]], warm_up: Callable[[], object]) -> None:
     """Answer requests from standard input on standard output, until the input ends."""
-    # What libraries print is discarded; only answers are written to the original standard output.
+    # Output of libraries is discarded; only answers are written to the original standard output.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     warm_up()
@@ -169,12 +169,12 @@ def serve_requests(handlers: dict[str, Callable[..., Any]], warm_up: Callable[[]
 
 
 class BackgroundTask:
-    """A task in a process of its own.
+    """A task in a separate process.
 
     folder: Contains the request, the progress and the result.
     task: The kind of task.
-    process: Waits for the name of the folder.
-    timeout: In seconds.
+    process: A process that waits for the name of the folder.
+    timeout: The longest duration, in seconds.
     """
 
     def __init__(self, folder: Path, task: str, process: subprocess.Popen[bytes], timeout: float) -> None:
@@ -188,7 +188,7 @@ class BackgroundTask:
 
     @property
     def is_running(self) -> bool:
-        """Whether the task has not ended; a task that exceeds its time is ended here."""
+        """Whether the task has not ended; a task that exceeds its timeout is ended here."""
         if self._process.poll() is not None:
             return False
         if time.monotonic() - self.start_time > self.timeout:
@@ -199,7 +199,7 @@ class BackgroundTask:
         return True
 
     def progress(self) -> tuple[str, float, float]:
-        """Return the current activity, the completed fraction as far as it is known, and the elapsed seconds."""
+        """Return the current activity, the completed fraction (zero if unknown), and the elapsed seconds."""
         text, fraction = "starting", 0.0
         with suppress(OSError, ValueError, KeyError, TypeError):
             progress = json.loads((self.folder / PROGRESS_FILE).read_text(encoding="utf-8"))

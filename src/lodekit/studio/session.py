@@ -1,4 +1,4 @@
-"""The state of a session as plain frozen values: what was typed and chosen, and what processes send to the page."""
+"""The state of a session as plain frozen values: entries and choices, and values that processes send to the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lodekit.system.system import System
 
 
 def user_message(error: Exception, folder: Path | None = None) -> str:
-    """Return the message of an exception on the page: that of our own exceptions, and one sentence for all others.
+    """Return the message of an exception on the page: that of a LodekitError, or a general sentence for all others.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def user_message(error: Exception, folder: Path | None = None) -> str:
     """
     if isinstance(error, LodekitError):
         text = str(error)
-        # Names of files are sufficient, without their folder.
+        # Show names of files without their folder.
         for place in () if folder is None else (folder, folder.resolve(), folder.parent, folder.parent.resolve()):
             text = text.replace(f"{place}{os.sep}", "").replace(str(place), "")
         return text
@@ -74,7 +74,7 @@ class ParameterEntry:
     """The options of a parameter, as typed.
 
     value: The value of its slider.
-    is_fixed: Whether the value is known, and not estimated.
+    is_fixed: Whether the value is known and not estimated.
     bounds: Such as ``0.1 to 10``; empty if there are none.
     prior: Such as ``normal(5, 1)`` or ``lognormal(5, 0.7)``; empty if there is none.
     """
@@ -87,7 +87,7 @@ class ParameterEntry:
     prior: str = ""
 
     def parameter(self, *, starts: bool = False) -> Parameter:
-        """Return what was typed as a parameter of a system.
+        """Return the entry as a parameter of a system.
 
         Examples
         --------
@@ -155,8 +155,8 @@ class ColumnAssignment:
     """The column of a channel, and its role.
 
     column: The column of the file; empty if the channel is not measured.
-    kind: The interpolation of a known input between samples; empty for a measured channel; or as proposed for the
-        column.
+    kind: The interpolation of a known input between samples; empty for a measured channel; "proposed" for the role
+        proposed for the column.
     """
 
     channel: str
@@ -164,7 +164,7 @@ class ColumnAssignment:
     kind: str = ""
 
 
-#: How a system is fitted: noise model, covariance of free functions, prior, and seed of the starting points.
+#: Default fit options: noise model, covariance of free functions, prior, and seed of the starting points.
 DEFAULT_CHOICES: dict[str, Any] = {"noise": "channel", "latent": "se", "prior": "latent", "seed": 0}
 
 
@@ -175,16 +175,16 @@ def find_time_column(assignments: Sequence[ColumnAssignment]) -> str:
 
 @dataclass(frozen=True)
 class StudioSession:
-    """Everything that the user has typed and chosen.
+    """All entries and choices of the user.
 
     equations: As typed.
     declared: Names of parameters, as typed.
     example: The example of the catalog that it began with; empty if there was none.
-    entries: Of all parameters that were ever used, so that none is lost while equations are edited.
+    entries: Those of all parameters that were ever used, so that none is lost while equations are edited.
     file: The name of the data file; empty if there is none.
     is_simulated: Whether the data were simulated here.
-    assignments: As changed; all other columns are matched by name.
-    dt: The time between two lines of a file without times.
+    assignments: Those that the user changed; all other columns are matched by name.
+    dt: The sampling interval of a file without times.
     split_gaps: Whether the log is split at gaps into several records.
     window: The window of the fit.
     held_out: The window of the validation.
@@ -192,8 +192,8 @@ class StudioSession:
     given: Channels that are known in the validation window, if there are no inputs; chosen automatically if empty.
     truth: True parameters of simulated data.
     truth_of: The equations that they were simulated from.
-    tray: The fits, by their names, oldest first.
-    revision: How often data or parameters were replaced by other means than typing.
+    tray: The names of the fits, oldest first.
+    revision: The number of replacements of data or parameters by other means than typing.
     """
 
     equations: str = ""
@@ -240,12 +240,12 @@ class StudioSession:
 
     @property
     def fit_options(self) -> dict[str, Any]:
-        """How the data file is read and the system fitted, as arguments of `lodekit.fit_file`."""
+        """Options for reading the data file and fitting the system, as arguments of `lodekit.fit_file`."""
         options = {"random_state" if name == "seed" else name: value for name, value in self.choices.items()}
         return {"dt": self.dt, "window": self.window, "split_gaps": self.split_gaps, **options}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON; `session_from_dict` makes the session again."""
+        """Return plain values for JSON; `session_from_dict` restores the session."""
         return asdict(self)
 
 
@@ -281,17 +281,17 @@ def session_from_dict(content: Any) -> StudioSession:
 
 @dataclass(frozen=True)
 class ParsedEquations:
-    """A text as parsed, and what its equations imply.
+    """Parsed equations, and what they imply.
 
     error: The error, with carets below its position; empty if there is none.
     is_empty: Whether there is no text yet.
-    equations, parameters, channels: Of the system; no equations if the text is not a valid system.
+    equations, parameters, channels: Those of the system; no equations if the text is not a valid system.
     inferred_parameters: Undeclared names that were recognised as parameters.
     mathml: The equations as MathML.
     sentences: The findings of `System.explain`, most important first.
-    inputs: Channels that can be chosen freely, together; empty if that was not determined.
-    dimensions: Of each parameter, in terms of time and channels.
-    notes: Remarks on how the text was parsed.
+    inputs: Sets of channels that can be chosen freely together; empty if they were not determined.
+    dimensions: The dimension of each parameter, in terms of time and channels.
+    notes: Notes on how the text was parsed.
     """
 
     error: str = ""
@@ -311,7 +311,7 @@ class ParsedEquations:
 
 @lru_cache(maxsize=64)
 def analyze_system(system: System, inferred_parameters: tuple[str, ...] = ()) -> ParsedEquations:
-    """Return a system and what it implies, in words.
+    """Return a system and its properties, in words.
 
     Examples
     --------
@@ -342,7 +342,7 @@ def analyze_system(system: System, inferred_parameters: tuple[str, ...] = ()) ->
 
 
 def modes_at(system: System, given: Sequence[str], values: Mapping[str, float]) -> tuple[complex, ...]:
-    """Return the exponents of what is left when some channels are known: the poles of the response to them.
+    """Return the exponents of the other channels if some are known: the poles of the response to these.
 
     Examples
     --------
@@ -360,9 +360,9 @@ def modes_at(system: System, given: Sequence[str], values: Mapping[str, float]) 
     return tuple(found)
 
 
-#: Equations and declared parameters, as they were typed.
+#: Equations and declared parameters, as typed.
 EquationText = tuple[str, str]
-#: The message if something needs a system, and there is none yet.
+#: The message if a system is needed and there is none yet.
 NO_EQUATIONS_MESSAGE = "expected equations first, such as x' = -a*x + u"
 
 

@@ -41,7 +41,7 @@ def generate_system_file(
     mapping: Mapping[str, str] | None = None,
     use_starts: bool = False,
 ) -> str:
-    """Return the text of a system file with everything that was typed and chosen."""
+    """Return the text of a system file with all entries and choices."""
     system = session.system(base_system, starts=use_starts)
     known = {name: _parameter_to_toml(parameter) for name, parameter in system.parameters.items()}
     names, equations = list(system.parameters), "\n".join(system.equations)
@@ -53,7 +53,7 @@ def generate_system_file(
 
 
 def _parameter_to_toml(parameter: Parameter) -> str:
-    """Return the options of a parameter, as the inside of a table in TOML."""
+    """Return the options of a parameter as the content of a TOML table."""
     parts = ["positive = true"] if parameter.positive else []
     if parameter.bounds is not None:
         parts.append(f"bounds = {[float(edge) for edge in parameter.bounds]}")
@@ -72,7 +72,7 @@ def _changed_options(session: StudioSession) -> dict[str, Any]:
 
 
 def generate_command(session: StudioSession) -> str:
-    """Return the command that makes the same fit, with results in its default folder."""
+    """Return the command that repeats the fit, with results in its default folder."""
     words = ["lodekit", "fit", SYSTEM_FILE, session.file]
     words += _read_options(session, session.window)
     changed = _changed_options(session)
@@ -81,7 +81,7 @@ def generate_command(session: StudioSession) -> str:
 
 
 def generate_shell(session: StudioSession) -> str:
-    """Return the commands that make the same fit, its report and its validation.
+    """Return the commands that repeat the fit, its report and its validation.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def _read_options(session: StudioSession, window: tuple[float | None, float | No
 
 
 def generate_script(session: StudioSession) -> str:
-    """Return Python that makes the same fit, its report and its validation.
+    """Return Python code that repeats the fit, its report and its validation.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def generate_script(session: StudioSession) -> str:
 def pack_fit(folder: Path, names: Sequence[str]) -> bytes:
     """Return a zip archive with a fit: script, system file, data and model, and its results by their names."""
     session = session_from_dict(json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))["session"])
-    # A session that was saved and opened again has its data in one place only.
+    # The data of a reopened session are only in the folder of the session.
     data = [place / session.file for place in (folder, folder.parent)]
     files = [*(path for path in data if path.is_file())][:1]
     files += [folder / SYSTEM_FILE, folder / MODEL_FILE, *(folder / "files" / name for name in names)]
@@ -157,14 +157,14 @@ MAX_UPLOAD_BYTES = 50 << 20
 ARCHIVE_KIND, ARCHIVE_FORMAT = "lodekit-session", 2
 #: The files of a fit that are saved.
 FIT_FILES = (REQUEST_FILE, RESULT_FILE, SYSTEM_FILE, MODEL_FILE)
-#: Names of other files and folders than the data in the folder of a session or of a fit.
+#: Names that are not available for data files in the folder of a session or of a fit.
 RESERVED_NAMES = re.compile(
     "|".join([*map(re.escape, (*FIT_FILES, PROGRESS_FILE)), r"fit-\d+", "sliders", "free", "files"])
 )
 
 
 def safe_name(name: str) -> str:
-    """Return the name of a file without folders and odd characters; ``log.csv`` if nothing remains of it.
+    """Return the name of a file without folders and special characters; ``log.csv`` if nothing remains.
 
     Examples
     --------
@@ -197,7 +197,7 @@ def list_session_files(session: StudioSession, folder: Path) -> Iterator[tuple[s
 
 
 def check_session_can_be_reopened(session: StudioSession, folder: Path) -> None:
-    """Raise if a session that is saved now could not be opened again; packs it to see."""
+    """Raise if a session could not be reopened after it is saved now; it is packed for this check."""
     remedy = "remove fits from the comparison, or download models and data one by one"
     content = pack_session(session, folder)
     if len(content) > MAX_UPLOAD_BYTES:
@@ -205,7 +205,7 @@ def check_session_can_be_reopened(session: StudioSession, folder: Path) -> None:
     try:
         _read_archive(content)
     except StorageError:
-        # Files of a few bytes that expand to very large ones are refused, wherever they come from.
+        # Small files that expand to very large ones are always refused.
         raise LodekitError(f"this session could not be opened again: its data are too repetitive; {remedy}") from None
 
 
@@ -249,7 +249,7 @@ def unpack_session(content: bytes, folder: Path) -> StudioSession:
         for number, name in enumerate(session.tray):
             _write_fit(whole / name, {file: arrays.get(f"fit{number}_{part}") for part, file in enumerate(FIT_FILES)})
         for made in whole.iterdir():
-            # Results of an earlier fit of that name, such as its report, are removed with it.
+            # Results of an earlier fit with that name, such as its report, are removed as well.
             shutil.rmtree(folder / made.name, ignore_errors=True)
             made.replace(folder / made.name)
     return session

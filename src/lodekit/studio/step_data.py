@@ -38,7 +38,7 @@ def render_data(controller: SessionController) -> None:
     if not (own := controller.session).file:
         show_notice("Upload a CSV or Parquet file with a time column, or simulate data from the equations above.")
         return
-    # This is shown also if the file cannot be split.
+    # Shown also if the file cannot be split.
     label, about = "Split at gaps into several records", "A gap is at least six times as long as most steps."
     split = edit_value(st.checkbox, label, own.split_gaps, "split-gaps", help=about)
     if split != own.split_gaps:
@@ -65,7 +65,7 @@ def _upload_file(controller: SessionController) -> None:
 
 
 def read_file(controller: SessionController) -> DataFile | None:
-    """Return the contents of the data file; what is done is shown if it takes longer than a moment."""
+    """Return the contents of the data file; a spinner is shown if this takes longer than a moment."""
     with st.spinner(f"Reading {controller.session.file}", show_time=True):
         _ = controller.matches_or_empty
         return controller.data_file
@@ -178,7 +178,7 @@ def _choose_record(controller: SessionController, data_file: DataFile) -> str:
 
 
 def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tuple[float, float]) -> None:
-    """Show the windows as numbers or dates, and buttons for the usual choices; validation needs one record."""
+    """Show the windows as numbers or dates, and buttons for common choices; validation needs one record."""
     own, span, is_one, clock = controller.session, data_file.window, data_file.has_one_time_axis, data_file.clock
 
     def edit(label: str, window: tuple[float, float], columns: Sequence[Any], *, for_validation: bool) -> None:
@@ -219,7 +219,7 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
 
 
 def _edit_columns(controller: SessionController, data_file: DataFile) -> None:
-    """Show the column and the role of each channel, which can be changed."""
+    """Show the column and the role of each channel, for editing."""
     if matches := controller.matches:
         st.markdown("**Columns of the channels**, and their roles")
         for item in matches:
@@ -245,7 +245,7 @@ def _edit_column(controller: SessionController, data_file: DataFile, item: Colum
         new = ColumnAssignment(own.channel, str(column), str(kind) if column == own.column else PROPOSED_KIND)
     if new != own:
         session = controller.session.with_assignment(new)
-        # A column belongs to one channel: another channel that has it gets the old column of this one.
+        # A column belongs to one channel, so another channel with this column gets the old one.
         others = (each.assignment for each in controller.matches if each.assignment.channel != own.channel)
         for other in (each for each in others if new.column and each.column == new.column):
             kind = PROPOSED_KIND if own.column else ""

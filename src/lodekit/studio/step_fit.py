@@ -83,7 +83,7 @@ def _edit_fit_choices(controller: SessionController) -> None:
 
 
 def _show_task(controller: SessionController, *tasks: str) -> None:
-    """Show the progress of a task, or why it failed, if it is one of some tasks."""
+    """Show the progress of a task, or why it failed, if it is one of the given tasks."""
     if controller.task is not None and controller.task.task in tasks:
         _show_progress(controller)
     for trouble in (controller.errors[task] for task in tasks if task in controller.errors):
@@ -281,7 +281,7 @@ def render_comparison(controller: SessionController) -> None:
 def _show_compared_curves(tray: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """Show the curves of all fits to the data of the last one in one figure.
 
-    Fits in which the log is not split in the same way are shown with all their records.
+    Fits that split the log differently are shown with all their records.
     """
     newest = tray[-1][1]
     record, source = next(iter(newest["figures"])), newest["source"]

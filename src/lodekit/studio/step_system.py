@@ -1,4 +1,4 @@
-"""The steps for equations and what they imply, and for parameters with sliders and their curve."""
+"""The steps for equations and their analysis, and for parameters with sliders and their curve."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OWN_EQUATIONS = "your own equations"
 
 @st.fragment
 def render_system(controller: SessionController) -> None:
-    """Show the editor, and what the equations in it imply."""
+    """Show the editor, and the analysis of the equations in it."""
     show_heading("System")
     left, right = st.columns([5, 6], gap="large")
     with left:
@@ -47,7 +47,7 @@ def render_system(controller: SessionController) -> None:
     if parsed.equations:
         _show_algebra(controller, parsed)
     if rested and st.session_state.get("drawn system") != controller.system:
-        # The steps below show other equations now; they are updated when the user stops typing.
+        # The steps below still show other equations; they are updated when the user stops typing.
         st.rerun()
 
 
@@ -155,7 +155,7 @@ def render_parameters(controller: SessionController) -> None:
 
 @st.fragment
 def _show_sliders_and_curve(controller: SessionController, names: tuple[str, ...]) -> None:
-    """Show only the sliders and the curve, so that it is updated immediately."""
+    """Show only the sliders and the curve, so that the curve is updated immediately."""
     sliders, curve = st.columns([5, 7], gap="large") if names else (st.container(), st.container())
     rested = False
     with sliders:
@@ -165,12 +165,12 @@ def _show_sliders_and_curve(controller: SessionController, names: tuple[str, ...
     with curve:
         _show_curve(controller)
     if rested:
-        # The rest of the page is updated when a slider has come to rest.
+        # The rest of the page is updated when a slider has stopped.
         st.rerun()
 
 
 def _show_sliders(controller: SessionController, names: tuple[str, ...]) -> bool:
-    """Show the sliders, and return whether one has just come to rest."""
+    """Show the sliders, and return whether one has just stopped."""
     revision, sliders = controller.session.revision, []
     units = controller.parameter_units
     centres: dict[str, float] = controller.get_or_compute("centres", (revision, names), controller.values)
@@ -178,7 +178,7 @@ def _show_sliders(controller: SessionController, names: tuple[str, ...]) -> bool
         entry = controller.session.entry(name)
         low, high = slider_range(entry, centres[name])
         label = f"{name} in {units[name]}" if name in units else name
-        # A value that was typed may lie outside.
+        # A typed value may be outside the range.
         limits = {"low": min(low, entry.value), "high": max(high, entry.value), "value": entry.value}
         sliders.append({"name": name, "label": label, **limits})
     values, rest = parameter_sliders(sliders, key=f"s-{'-'.join(names)}")

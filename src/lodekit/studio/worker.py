@@ -57,7 +57,7 @@ def run_task(folder: Path) -> None:
 
 
 def _progress_writer(folder: Path) -> Callable[[str, int, int | None], None]:
-    """Return a function that writes progress to a folder, a few times a second at most."""
+    """Return a function that writes progress to a folder, at most ten times a second."""
     last = 0.0
 
     def tell(words: str, done: int, total: int | None) -> None:
@@ -73,7 +73,7 @@ def _progress_writer(folder: Path) -> Callable[[str, int, int | None], None]:
 
 
 def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit, and return everything that the page shows of a fit."""
+    """Fit, and return everything that the page shows about the fit."""
     began = time.monotonic()
     product = fit_file(read_system_file(folder / request["system"]), folder / request["data"], **request["options"])
     gp = product.gp
@@ -115,7 +115,7 @@ def _record_figures(gp: LODEGP, name: str, fit: Fit) -> dict[str, Any]:
         x = fit.clock.wall_clock_times(round_values(times, 12))
         data = add_sample_traces(data, subject.observables, names, x, np.asarray(drawn))
     except LodekitError:
-        # Priors that are too rough to be drawn at many times have no samples here.
+        # Priors that are too rough for samples at many times have no samples here.
         caption = "Posterior mean and 95 % band, without measurement noise."
     plots = {"Curves": (data, layout, caption), **residual_plots(subject)}
     figures = {title: dict(zip(("data", "layout", "caption"), plot, strict=True)) for title, plot in plots.items()}
@@ -132,7 +132,7 @@ def _certify(gp: LODEGP) -> dict[str, Any]:
 
 
 def _validate(gp: LODEGP, folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how well the part of the data that was held out is predicted."""
+    """Return how well the held-out part of the data is predicted."""
     options = {name: request["options"][name] for name in ("dt", "split_gaps")}
     if len(gp.fit_.record_fits) > 1 and not options["split_gaps"]:
         return {"trouble": "expected one record for validation, got several in this file; use a file with one of them"}
@@ -146,9 +146,9 @@ def _validate(gp: LODEGP, folder: Path, request: Mapping[str, Any]) -> dict[str,
 
 
 def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit each measured channel by a process of its own, and return how badly its curves violate the equations.
+    """Fit each measured channel by a separate process, and return how badly its curves violate the equations.
 
-    Of several records it is the first one.
+    With several records, only the first is used.
     """
     gp = read_model(folder / MODEL_FILE)
     fit = gp.fit_.record_fits[0]
@@ -175,7 +175,7 @@ def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, An
     written, own = EquationEvaluator(gp.system.written, gp.system.channels, values), LODEGP.from_fit(fit)
 
     def curve(at: Array) -> Array:
-        # Known inputs, also delayed ones, are predicted by the fit with the equations.
+        # Known inputs, also delayed ones, are predicted by the model with the equations.
         parts = [rival.predict(at, names), own.predict(at, known) if known else np.zeros((len(at), 0))]
         order = [*names, *known]
         return np.concatenate(parts, axis=1)[:, [order.index(name) for name in gp.system.channels]]
@@ -210,7 +210,7 @@ TASK_FUNCTIONS: dict[str, Callable[[Path, Mapping[str, Any]], dict[str, Any]]] =
 
 def main() -> None:
     """Wait for the name of a folder, run its task, and end."""
-    # Nothing is printed during a computation, also not by libraries.
+    # Suppress output during a computation, also that of libraries.
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     name = sys.stdin.readline().strip()
     if name:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lodekit.errors import DataError, LodekitError
 
-#: Arrays of real and of complex numbers, of places in other arrays, and of truth values.
+#: Arrays of real numbers, complex numbers, indices and truth values.
 Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
 IndexArray = NDArray[np.intp]
@@ -83,7 +83,7 @@ def as_times(t: ArrayLike) -> Array:
     Shapes: t (n,).
     """
     times = as_float_array("times", t)
-    if times.ndim == 2 and times.shape[1] == 1:  # as scikit-learn has them
+    if times.ndim == 2 and times.shape[1] == 1:  # the shape of scikit-learn
         times = times[:, 0]
     if times.ndim != 1:
         raise DataError(f"expected one row of times, got shape {times.shape}")
@@ -114,7 +114,7 @@ def as_float_array(what: str, values: object) -> Array:
             "M": ("dates", "convert them to seconds or hours"),
         }[array.dtype.kind]
         raise DataError(f"expected real numbers for {what}, got {kind}; {remedy}")
-    # A view may repeat one number so often that no copy fits.
+    # A broadcast view may be too large to be copied.
     check_memory(array.size, f"a copy of {what}")
     if array.dtype.kind == "O":
         floats = [_object_to_float(what, item) for item in array.ravel().tolist()]
@@ -150,7 +150,7 @@ def check_memory(n_floats: float, what: str) -> None:
     """
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # a system that does not tell
+    except (AttributeError, OSError, ValueError):  # a system without this information
         return
     if 8 * n_floats > memory:
         raise LodekitError(

@@ -27,10 +27,10 @@ from lodekit.errors import LodekitError
 
 try:
     from fcntl import LOCK_EX, LOCK_NB, flock
-except ImportError:  # Windows, where a file that is open cannot be removed: that says as much as a lock
+except ImportError:  # Windows, where an open file cannot be removed, which is as good as a lock
     flock = None  # type: ignore[assignment]
 
-#: What a fitted model is called in the folder of its fit.
+#: The file name of a fitted model in the folder of its fit.
 MODEL_FILE = "model.lodekit"
 
 
@@ -42,7 +42,7 @@ def write_atomically(path: str | Path, content: str | bytes, error: type[Lodekit
     """
     try:
         data = content.encode("utf-8") if isinstance(content, str) else content
-        # A link stays a link; what it names is replaced.
+        # Keep a link and replace its target.
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file() and not target.is_dir():
             with target.open("wb") as file:  # a device or a pipe, which must not be replaced
@@ -50,7 +50,7 @@ def write_atomically(path: str | Path, content: str | bytes, error: type[Lodekit
         else:
             _remove_stale_temporaries(target)
             _write_and_replace(target, data)
-    except (OSError, ValueError) as problem:  # the latter for names, or texts, that no file can have
+    except (OSError, ValueError) as problem:  # the latter for invalid names or texts
         raise error(f"cannot write {path}: {getattr(problem, 'strerror', None) or problem}") from None
 
 
@@ -63,7 +63,7 @@ def _write_and_replace(target: Path, data: bytes) -> None:
                 file.write(data)
             os.fsync(handle)
             if flock is not None:
-                # While it is open it is locked, and nobody takes it for a leftover.
+                # Rename while the file is locked, so that it is not removed as stale.
                 part.replace(target)
         finally:
             os.close(handle)
@@ -85,7 +85,7 @@ def _open_temporary(target: Path) -> tuple[int, Path]:
             continue
         if _lock(handle) and part.exists():
             return handle, part
-        # Somebody took it for a leftover before it was locked.
+        # Another process removed it as stale before it was locked.
         os.close(handle)
     raise FileExistsError("no name was left for a new file")
 
@@ -254,7 +254,7 @@ def _as_path(path: str | Path) -> Path:
 
 
 def _checksum(content: bytes, numbers: bytes) -> str:
-    # Both are read as they are written here, so where one ends and the other starts is no question.
+    # Hashing both digests separates the two parts unambiguously.
     return hashlib.sha256(hashlib.sha256(content).digest() + hashlib.sha256(numbers).digest()).hexdigest()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 @cache
 def read_asset(name: str) -> str:
-    """Return the text of a file, by its `name`, in the folder ``assets`` of this package (see docs/dependencies.md)."""
+    """Return the text of a file in the folder ``assets`` of this package (see docs/dependencies.md)."""
     return (files("lodekit") / "assets" / name).read_text(encoding="utf-8")
 
 
@@ -91,7 +91,7 @@ _CONTENT_SECURITY_POLICY = (
 )
 
 
-#: How plots of Plotly behave; they send nothing.
+#: Configuration of Plotly plots; nothing is uploaded.
 PLOTLY_CONFIG = {
     "displaylogo": False,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
@@ -118,7 +118,7 @@ class HtmlPage:
 
     title: The window title and top heading.
     lead: The subtitle; may be empty.
-    style: CSS beside that of all pages.
+    style: Additional CSS.
 
     Examples
     --------

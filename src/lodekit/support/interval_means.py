@@ -30,7 +30,7 @@ def parse_interval(text: str) -> IntervalObservable | None:
     if opening is None:
         return None
     pieces, function = _split_arguments(text, opening.end()), opening[1]
-    # A channel that is called so may be written with its time.
+    # A channel named mean or total may be written with its time argument.
     if pieces is None or pieces == ["t"]:
         return None
     if len(pieces) != 2 or not pieces[0]:

@@ -12,7 +12,7 @@ from lodekit.errors import LodekitError
 
 
 def find_time_zone(name: str, default: tzinfo | None = None) -> tzinfo:
-    """Return a time zone by its name; the default if this machine does not know it, or raise."""
+    """Return a time zone by its name; if this machine does not know it, return the default or raise."""
     try:
         return UTC if name == "UTC" else ZoneInfo(name)
     except (KeyError, ValueError, OSError, TypeError):
@@ -38,7 +38,7 @@ def format_origin(origin: datetime | None) -> str:
 
 
 def parse_origin(text: str) -> datetime | None:
-    """Return the date of a text as `format_origin` writes it; None if it is empty."""
+    """Return the date in the output of `format_origin`; None if it is empty."""
     if not text:
         return None
     date, _, name = text.removesuffix("]").partition("[")
@@ -55,7 +55,7 @@ class Labels:
 
     title: Title of reports; may be empty.
     units: Units of channels, parameters and the time ``t``, by name.
-    origin: The date of time zero, as `format_origin` writes it, if times are dates; otherwise empty.
+    origin: The date of time zero in the format of `format_origin`; empty if times are not dates.
     columns: Columns of channels and of the time ``t`` in data files, by name or number, if their names differ.
     """
 

@@ -10,16 +10,16 @@ from threading import Timer
 from typing import Any
 from weakref import ref
 
-#: Who hears of every step: words, the number of steps that are done, and how many there are, where that is known.
+#: Receives each step: a text, the number of completed steps, and their total number, if known.
 ProgressCallback = Callable[[str, int, int | None], None]
 
 #: Seconds before a bar is shown.
 _BAR_DELAY_SECONDS = 1.0
-#: What is waited for, the innermost last.
+#: Running tasks, the innermost last.
 _active_tasks: list[_Task] = []
-#: The bar that is there, or about to be, with its lines and how many steps each counts; the last line is seen.
+#: The bar, shown or pending, with its lines and their total numbers of steps; the last line is visible.
 _visible_lines: list[tuple[Any, Any, int | None]] = []
-#: Who wants to hear of every step; the last one does.
+#: Listeners to progress; only the last one is called.
 _callbacks: list[ProgressCallback] = []
 
 
@@ -37,21 +37,21 @@ class _Task:
         self._notify()
 
     def advance(self, amount: int = 1, what: str = "") -> None:
-        """Count some steps as done, with a message about the next step or the result."""
+        """Complete some steps, with a message about the next step or the result."""
         self.done, self.detail = self.done + amount, what
         self._notify()
 
     def report_best_value(self, hill: Any, name: str, value: float) -> None:
-        """Report the highest value so far, as `report_best_value` does."""
+        """Report the highest value so far; see the function `report_best_value`."""
         if self.objective() is not hill:
-            # Whatever it was, nobody should have to keep it for this.
+            # A weak reference, so that the objective is not kept alive.
             self.best, self.objective = -inf, ref(hill)
         if value > self.best:
             self.best, self.best_text = value, f"{name} {value:.3f}"
             self._notify()
 
     def adopt_result(self, inner: _Task) -> None:
-        """Adopt the progress of an inner task, unless steps are counted here: then it was one of many."""
+        """Adopt the progress of an inner task, unless this task counts steps and the inner one is one of many."""
         if self.total is None and inner.best_text:
             self.best, self.objective, self.best_text = inner.best, inner.objective, inner.best_text
             self._notify()
@@ -116,7 +116,7 @@ def report_best_value(objective: Any, name: str, value: float) -> None:
 
 @contextmanager
 def track_progress(text: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """Yield a function ``advance(amount, what)`` that counts completed steps, with an optional message.
+    """Yield a function ``advance(amount, what)`` that completes steps, with an optional message.
 
     On a terminal, a bar shows both after a second. It also moves during a long step. Bars are not nested: the outer bar
     shows the progress of inner tasks, unless it counts steps itself.
@@ -145,7 +145,7 @@ def _progress_callback(text: str, total: int | None) -> Iterator[ProgressCallbac
         bar.update(line, visible=False)
         try:
             with _bar_line(bar, text, total) as hear:
-                # The clock goes on.
+                # Keep the elapsed time.
                 bar.tasks[-1].start_time = bar.tasks[0].start_time
                 yield hear
         finally:

@@ -70,12 +70,12 @@ def format_complex(value: complex) -> str:
 
 
 def format_quantity(value: float, unit: str, digits: int = 2) -> str:
-    """Return a rounded number with its unit, without an exponent if that is short."""
+    """Return a rounded number with its unit, without an exponent if the number is short."""
     return f"{float(f'{value:.{digits}g}'):g} {unit}".rstrip()
 
 
 def format_count(number: int, noun: str) -> str:
-    """Return a `number` with a `noun`, in the plural unless it is one: "3 channels"; thousands stand apart."""
+    """Return a `number` with a `noun` in singular or plural: "3 channels"; thousands are separated by a thin space."""
     return f"{number:,} {noun}{'s' * (number != 1)}".replace(",", "\u202f")
 
 
@@ -127,7 +127,7 @@ def format_percent(share: float) -> str:
 
 
 def to_json_values(value: Any) -> Any:
-    """Return values that JSON can hold: lists for tuples, None for what is not finite; dicts and lists are followed."""
+    """Return values that JSON supports: lists for tuples, None for infinity and NaN, in nested dicts and lists too."""
     if isinstance(value, dict):
         return {key: to_json_values(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -136,7 +136,7 @@ def to_json_values(value: Any) -> Any:
 
 
 def find_closest_name(name: str, others: Iterable[str]) -> str:
-    """Return the one of `others` that a `name` may be a misspelling of; an empty text if none is similar.
+    """Return the one of `others` that `name` may misspell; an empty text if none is similar.
 
     Examples
     --------
@@ -146,16 +146,16 @@ def find_closest_name(name: str, others: Iterable[str]) -> str:
     known = [other for other in others if other != name]
     matches = [other for other in known if other.casefold() == name.casefold()]
     if not matches and len(name) > 1:
-        # Imported here, since most programs have no misspelled names.
+        # Imported here, since most programs contain no misspelled names.
         from difflib import get_close_matches
 
-        # Of two letters, one has to stay.
+        # Of two letters, one has to match.
         matches = get_close_matches(name, known, n=1, cutoff=0.5 if len(name) == 2 else 0.7)
     return matches[0] if matches else ""
 
 
 def describe_unknown(name: str, known: Collection[str]) -> str:
-    """Return what may be meant by an unknown name, or what there is.
+    """Return a suggestion for an unknown name, or the list of known names.
 
     Examples
     --------

@@ -9,11 +9,11 @@ from threading import Lock
 from typing import Any
 
 _LOCK = Lock()
-#: How many callers are inside, and what brings back what was there before the first of them.
+#: The number of active callers, and the limits to restore after the last of them.
 _LIMIT_STATE: dict[str, Any] = {"count": 0, "limits": None}
-#: What was found of the libraries of this process, and how many modules there were then.
+#: The controller of the loaded libraries, and the number of modules when it was created.
 _CONTROLLER_CACHE: dict[str, Any] = {"modules": 0, "controller": None}
-#: Libraries whose threads come from OpenMP have a number for each thread that calls them; others one for the process.
+#: Libraries with OpenMP threads have one limit for each calling thread; those with other layers one for the process.
 _PROCESS_WIDE_LAYERS = ["pthreads", "intel", "gnu", "tbb", "disabled", "not specified", "unknown"]
 
 
@@ -55,7 +55,7 @@ def single_threaded_blas(library: str = "blas") -> Iterator[None]:
 
 
 def _controller(threadpoolctl: Any) -> Any:
-    """Return the libraries of this process; they are looked for again only where a module was imported since."""
+    """Return the libraries of this process; they are searched again only if modules were imported since."""
     modules = len(sys.modules)
     if modules != _CONTROLLER_CACHE["modules"]:
         _CONTROLLER_CACHE.update(controller=threadpoolctl.ThreadpoolController(), modules=modules)
@@ -63,7 +63,7 @@ def _controller(threadpoolctl: Any) -> Any:
 
 
 def _release_controlling_thread(threadpoolctl: Any) -> None:
-    """Let any thread set the number: newer versions keep that to the thread that did so first, without a word."""
+    """Let any thread set the limit: newer versions silently reserve this for the first thread that did so."""
     controller: Any = getattr(threadpoolctl, "OpenBLASController", None)
     if hasattr(controller, "clear_controlling_thread"):
         controller.clear_controlling_thread(force=True)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: Exponents by base; words that are no known unit are quoted, so that they cannot be mistaken for one.
+#: Exponents by base unit; unknown words are quoted, so that they cannot be mistaken for units.
 UnitPowers = dict[str, Fraction]
 
-#: Units in terms of others: numbers are factors, and a kelvin more is a degree more.
+#: Units in terms of others, with numbers as factors; a degree Celsius has the size of a kelvin.
 _UNITS = {
     "g": "", "m": "", "s": "", "A": "", "K": "", "mol": "", "cd": "", "rad": "1", "sr": "1",
     "N": "kg*m/s^2", "J": "N*m", "W": "J/s", "Pa": "N/m^2", "Hz": "1/s", "C": "A*s", "V": "W/A", "Ohm": "V/A",
@@ -29,12 +29,12 @@ _UNITS = {
 _PREFIXES = {
     "T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6, "μ": -6, "n": -9, "p": -12,
 }  # fmt: skip
-#: Units that take no prefix: minutes, days, and what is a number.
+#: Units without prefixes: minutes, days, angles and dimensionless units.
 _UNITS_WITHOUT_PREFIX = {
     "min", "h", "d", "day", "degC", "°C", "deg", "°", "%", "rpm", "pi", "rad", "sr", "degF", "°F",
     "second", "seconds", "minute", "minutes", "hr", "hour", "hours", "days",
 }  # fmt: skip
-#: Where the zero of a temperature stands, in kelvins.
+#: The zero of temperature scales, in kelvins.
 _TEMPERATURE_OFFSETS = {"K": Fraction(0), "degC": Fraction("273.15"), "degF": Fraction("459.67") * 5 / 9}
 _TEMPERATURE_OFFSETS |= {"°C": _TEMPERATURE_OFFSETS["degC"], "°F": _TEMPERATURE_OFFSETS["degF"]}
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
@@ -44,7 +44,7 @@ _TOKEN_PATTERN = re.compile(
 
 
 def parse_unit(text: str) -> UnitPowers | None:
-    """Return a unit as exponents by base; None where the text is no product of powers.
+    """Return a unit as exponents by base; None if the text is not a product of powers.
 
     Examples
     --------
@@ -63,13 +63,13 @@ def parse_unit(text: str) -> UnitPowers | None:
         place = found.end()
     try:
         powers = _parse_product(tokens)
-    except (RecursionError, ValueError, ZeroDivisionError):  # the first where brackets stand in thousands of others
+    except (RecursionError, ValueError, ZeroDivisionError):  # the first if brackets are nested too deeply
         return None
     return powers if not tokens else None
 
 
 def format_powers(powers: UnitPowers) -> str:
-    """Return a product of powers as text: ``u*t/x``, ``1/t^2``; ``1`` where there are none.
+    """Return a product of powers as text: ``u*t/x``, ``1/t^2``; ``1`` without powers.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class UnitConversion:
 
     @property
     def is_identity(self) -> bool:
-        """Whether values stay the same."""
+        """Whether values are unchanged."""
         return self == UnitConversion()
 
     def convert(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -127,7 +127,7 @@ class UnitConversion:
 
 
 def is_known_unit(unit: str) -> bool:
-    """Return whether a text is a unit that consists of known units only.
+    """Return whether a text is a unit composed of known units.
 
     Examples
     --------

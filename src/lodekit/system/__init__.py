@@ -9,7 +9,7 @@
 - `state_space`: exact state-space models and transfer functions.
 - `analysis`: modes and the symbolic prior covariance.
 - `dimensions`: dimensional analysis and unit checks.
-- `structural_identifiability`: what ideal measurements can determine.
+- `structural_identifiability`: parameters that ideal measurements determine.
 - `display`: sentences, text, LaTeX and MathML.
 - `system`: the class ``System``.
 - `files`: system files in TOML.

@@ -33,9 +33,9 @@ class Mode:
     """One factor of the autonomous part: its roots are exponents that no input can influence.
 
     polynomial: The factor; irreducible over Q(parameters), or square-free if square roots occur.
-    multiplicity: How often it divides its invariant factor; exact (with parameters: generically).
-    observable: A combination of channels that contains this mode alone.
-    column: Which mode column of the parametrization it belongs to, counted from zero.
+    multiplicity: The exponent of the factor in its invariant factor; exact (with parameters: generically).
+    observable: A combination of channels that contains only this mode.
+    column: The index of its mode column in the parametrization.
     variable: Name of the operator d.
 
     Examples
@@ -154,7 +154,7 @@ def symbolic_covariance(
     import sympy
 
     def symbol(name: str) -> sympy.Symbol:
-        """Return a plain symbol, which ``subs`` finds by name, with a name that is not a parameter."""
+        """Return a plain symbol, which ``subs`` finds by name; its name differs from those of parameters."""
         while name in parametrization.operator.ring.parameters:
             name += "_"
         return sympy.Symbol(name)
@@ -203,7 +203,7 @@ def _find_kernel(name: Any) -> _KernelDerivative:
 def _squared_exponential_derivative(lag: sympy.Symbol, ell: sympy.Symbol, order: int) -> tuple[sympy.Expr, sympy.Expr]:
     import sympy
 
-    # Hermite's polynomials, by h_(m+1) = h_m' - lag/ell^2 h_m.
+    # Hermite polynomials by the recurrence h_(m+1) = h_m' - lag/ell^2 h_m.
     total = sympy.S.One
     for _ in range(order):
         total = sympy.expand(total.diff(lag) - lag * total / ell**2)
@@ -237,7 +237,7 @@ def _matern_derivative(degree: int) -> _KernelDerivative:
 
 
 def _mode_covariances(parametrization: Parametrization, symbol: _SymbolFactory) -> Iterable[tuple[int, sympy.Expr]]:
-    """Yield for each group of modes its column and its covariance at unit deviation, in the order of the prior."""
+    """Yield the column and the covariance with unit amplitude of each group of modes, in the order of the prior."""
     import sympy
 
     ring, variable = parametrization.operator.ring, parametrization.operator.variable
@@ -252,7 +252,7 @@ def _mode_covariances(parametrization: Parametrization, symbol: _SymbolFactory) 
         for value in (root for root, _ in isolate_roots(ring, polynomial) if root.imag >= 0):
             root = min(exact, key=lambda candidate: abs(complex(candidate) - value), default=sympy.sympify(value))
             real, imaginary = root.as_real_imag()
-            # Growing modes count from the end of the window.
+            # For growing modes, time is measured from the end of the window.
             s1, s2 = (t - (start + span if value.real > 0 else start) for t in (t1, t2))
             powers = sympy.Add(*((s1 * s2 / span**2) ** k for k in range(multiplicity)))
             yield column, powers * sympy.exp(real * (s1 + s2)) * sympy.cos(imaginary * (t1 - t2))

@@ -129,7 +129,7 @@ def _load_example(name: str) -> Example:
 
 
 def _evaluate_solution(texts: Mapping[str, str], values: Mapping[str, Fraction], *_: Any) -> dict[str, Any]:
-    """Return each channel as a SymPy expression, from texts that may mention parameters and the channels before."""
+    """Return each channel as a SymPy expression, from texts that may contain parameters and earlier channels."""
     trees = {name: grammar.parse_expression(str(value)) for name, value in values.items()}
     for name, text in texts.items():
         trees[name] = grammar.replace_names(grammar.parse_expression(text), trees)
@@ -172,7 +172,7 @@ def bipendulum(l1: float | str = 1, l2: float | str = 2, *, parametric: bool = F
         z = sympy.sin(3 * t) / (10 * (t + 1))
         f1 = z.diff(t, 2) + g / second * z
         if first == second:
-            # The difference of equal pendulums swings by itself.
+            # The difference of equal pendulums oscillates freely.
             f1, f2 = z, z + sympy.cos(sympy.sqrt(g / first) * t) / 10
         else:
             f2 = first / second * (z.diff(t, 2) + g / first * z)
@@ -293,7 +293,7 @@ def mass_chain(n: int = 4, *, parametric: bool = False) -> Example:
         after, here = sympy.S.Zero, sympy.cos(t / 2)
         found = {f"x{n}": here}
         for i in range(n, 0, -1):
-            # k times the mass before, from the equation of mass i; before the first there is the force.
+            # k times the position of the mass before, from the equation of mass i; for the first, the force.
             before = sympy.expand(m * here.diff(t, 2) + 2 * k * here - k * after)
             found[f"x{i - 1}" if i > 1 else "F"] = before / k if i > 1 else before
             after, here = here, before / k

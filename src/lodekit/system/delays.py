@@ -76,7 +76,7 @@ def constrain_delays_positive(
 ) -> dict[str, Parameter]:
     """Return the parameters; those that are a dead time (delay), or a multiple of one, become positive.
 
-    Raise if known values make a dead time negative. Parameters of sums stay as they are, since one of several may be
+    Raise if known values make a dead time negative. Parameters of sums are unchanged, since one of several may be
     negative; a negative sum has no response.
     """
     found = dict(parameters)
@@ -102,7 +102,7 @@ def constrain_delays_positive(
 
 
 def _evaluate(ring: ScalarRing, element: Element, values: Mapping[str, float | None]) -> float:
-    """Return a ring element at values of the parameters that it depends on."""
+    """Return a ring element at given values of its parameters."""
     factors = [1.0 if (value := values.get(name)) is None else value for name in ring.names]
     terms = ring.terms(element).items()
     return sum(c * math.prod(f**e for f, e in zip(factors, v, strict=True)) for v, c in terms)

@@ -32,11 +32,11 @@ class Monomial:
     """A monomial of an equation: a number times powers of parameters, times a derivative of a channel or a power of t.
 
     powers: Exponents of parameters, of one channel and of t.
-    number: The size of the number; None where it is not rational.
-    log_number: The logarithm of its size.
+    number: The absolute value of the number; None if it is not rational.
+    log_number: The logarithm of its absolute value.
     channel: Empty in known functions of time.
-    order: Which derivative of the channel it is.
-    text: As users write it, without its number.
+    order: The order of the derivative of the channel.
+    text: The monomial without its number, in the user's notation.
     """
 
     powers: UnitPowers
@@ -62,8 +62,8 @@ class Monomial:
 class HomogeneityGroup:
     """Terms that must scale in the same way.
 
-    name: What they are the terms of, for messages.
-    is_dimensionless: Whether their scale is that of a pure number.
+    name: The name of their equation or function, for messages.
+    is_dimensionless: Whether they must be dimensionless.
     """
 
     name: str
@@ -72,7 +72,7 @@ class HomogeneityGroup:
 
 
 def find_homogeneity_groups(system: System) -> list[HomogeneityGroup]:
-    """Return groups of terms that must scale in the same way: those of equations, and exponents with one."""
+    """Return groups of terms that must scale in the same way: those of equations, and dimensionless arguments."""
     operator, found = system.operator, []
     for i, known in enumerate(system.forcing):
         row = [operator.coefficients(i, j) for j in range(operator.width)]
@@ -83,7 +83,7 @@ def find_homogeneity_groups(system: System) -> list[HomogeneityGroup]:
     for name in system.delayed_channels:
         if operator.ring.involves_parameters(name.time.numerator):
             bottom = name.time.denominator
-            # A number beside parameters may be in any unit.
+            # A number added to parameters may have any unit.
             terms = _expand_monomials(operator.ring, name.time.numerator, bottom, {}, "", 0, "")
             times = [term for term in terms if term.powers]
             clock = _expand_monomials(operator.ring, bottom, bottom, {"t": Fraction(1)}, "", 0, "t")
@@ -94,7 +94,7 @@ def find_homogeneity_groups(system: System) -> list[HomogeneityGroup]:
 def find_monomials(
     ring: ScalarRing, row: Sequence[Sequence[Scalar]], forcing: ExponentialPolynomial, channels: Sequence[str]
 ) -> tuple[tuple[Monomial, ...], list[tuple[Monomial, ...]]]:
-    """Return the terms of ``sum C_c(d) c - known(t)``, and those that must be pure numbers inside known functions.
+    """Return the terms of ``sum C_c(d) c - known(t)``, and groups of terms that are dimensionless in known functions.
 
     Fractions are cleared first: all terms are multiplied by the common denominator.
     """
@@ -120,12 +120,12 @@ def find_monomials(
 def _expand_monomials(
     ring: ScalarRing, element: Element, bottom: Element, powers: UnitPowers, channel: str, order: int, shape: str
 ) -> list[Monomial]:
-    """Return the terms of a coefficient, each times the same channel or function of time."""
+    """Return the terms of a coefficient, each times a given channel or function of time."""
     count = len(ring.constants)
     parts: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
     for exponents, value in ring.terms(element).items():
         parts.setdefault(exponents[count:], {})[(*exponents[:count], *[0] * len(ring.parameters))] = value
-    # The number that stands before all terms of a denominator is none of theirs.
+    # A common integer factor of the denominator does not belong to its terms.
     content = gcd(*ring.terms(bottom).values())
     found = []
     for key, numbers in parts.items():
@@ -145,7 +145,7 @@ class Dimensions(Mapping[str, UnitPowers]):
     """The dimension of each parameter in terms of time, channels and, if necessary, other parameters.
 
     parameters, channels: Exponents by the names of base quantities; a base quantity is itself to the first power.
-        Channels whose dimension follows from others are products of these.
+        Channels whose dimension follows from others are products of powers of these.
     numbers: Numbers, shown with their terms, that cannot be dimensionless: they relate otherwise independent scales.
     undetermined: Parameters that are base quantities, because time and channels do not determine their dimension.
 
@@ -204,10 +204,10 @@ def find_dimensions(system: System) -> Dimensions:
     quantities = ["t", *system.plain_channels]
     for stage in range(3):
         marked, numbers = _mark_numbers(groups, stage)
-        # What stands further left is expressed in what stands further right.
+        # Quantities further left are expressed in terms of those further right.
         names = [*numbers, *reversed(list(system.parameters)), *reversed(quantities)]
         lines = [combine_powers(g.monomials[0].powers, term.powers, -1) for g in marked for term in g.monomials[1:]]
-        # Each quantity as a product of base quantities, such that all products of powers in `lines` are pure.
+        # Express each quantity as a product of base quantities such that all products in `lines` are dimensionless.
         solved = {name: {name: Fraction(1)} for name in names}
         for row in reduced_echelon_form(names, lines):
             first = next(iter(row))
@@ -228,10 +228,10 @@ def find_dimensions(system: System) -> Dimensions:
 
 
 def _mark_numbers(groups: Sequence[HomogeneityGroup], stage: int) -> tuple[list[HomogeneityGroup], dict[str, str]]:
-    """Return balances in which numbers are quantities, and their marks with a text that shows them.
+    """Return groups in which some numbers are quantities, and the marks of these with a text for each.
 
-    Stage 0: those that are not small; 1: those other than one; 2: those of all terms but the first of highest order.
-    Equal ones of an equation are one quantity, except in stage 2.
+    Stage 0: numbers that are not small; 1: those other than one; 2: those of all terms but the first of highest order.
+    Equal numbers in an equation are one quantity, except in stage 2.
     """
     marks: dict[str, str] = {}
     found = []
@@ -253,7 +253,7 @@ def _mark_numbers(groups: Sequence[HomogeneityGroup], stage: int) -> tuple[list[
 
 
 def reduced_echelon_form(names: Sequence[str], lines: Sequence[UnitPowers]) -> list[UnitPowers]:
-    """Return the non-zero entries of the reduced row echelon form of `lines`; in each, `names` keep their order."""
+    """Return the nonzero entries of the reduced row echelon form of `lines`, in the order of `names`."""
     if not lines or not names:
         return []
     places = {name: k for k, name in enumerate(names)}
@@ -285,7 +285,7 @@ def check_units(system: System, units: Mapping[str, str]) -> None:
     known = {name: powers for name, text in units.items() if (powers := parse_unit(text)) is not None}
     lines, texts = [], []
     for group in find_homogeneity_groups(system):
-        # Only terms without a number: a number may have a unit.
+        # Only use terms without a number, since a number may have a unit.
         trusted = [t for t in group.monomials if t.number == 1 and (group.is_dimensionless or t.has_dimension)]
         for term in trusted[1:]:
             lines.append(_substitute_units(combine_powers(trusted[0].powers, term.powers, -1), known))
@@ -299,7 +299,7 @@ def check_units(system: System, units: Mapping[str, str]) -> None:
                     "that are not known"
                 )
     if not _are_consistent(lines):
-        # A smallest set of lines that do not agree.
+        # Reduce the lines to a minimal inconsistent set.
         kept = list(range(len(lines)))
         for k in range(len(lines)):
             rest = [i for i in kept if i != k]
@@ -322,7 +322,7 @@ def derive_units(system: System, units: Mapping[str, str]) -> dict[str, str]:
     dimensions = find_dimensions(system)
     known = {name: unit.strip() for name, unit in units.items() if unit.strip()}
     for name, powers in dimensions.channels.items():
-        # Channels that were not measured have the unit of others that are of their kind.
+        # Unmeasured channels have the unit of measured ones with the same dimension.
         if name in known and len(powers) == 1 and next(iter(powers.values())) == 1:
             known.setdefault(next(iter(powers)), known[name])
     for name, powers in dimensions.items():
@@ -385,7 +385,7 @@ def check_column_units(system: System, declared: Mapping[str, str], from_columns
 
 
 def _substitute_units(powers: UnitPowers, known: Mapping[str, UnitPowers]) -> UnitPowers:
-    """Return powers of quantities with known units put in; quantities without one keep their names, marked."""
+    """Return powers of quantities with known units substituted; other quantities keep their names, marked with "?"."""
     total: UnitPowers = {}
     for name, power in powers.items():
         total = combine_powers(total, known.get(name, {f"?{name}": Fraction(1)}), power)
@@ -393,15 +393,15 @@ def _substitute_units(powers: UnitPowers, known: Mapping[str, UnitPowers]) -> Un
 
 
 def _are_consistent(lines: Sequence[UnitPowers]) -> bool:
-    """Return whether some values of what is unknown, quoted words and marked names, make all lines pure numbers."""
+    """Return whether some units of the unknowns (quoted or marked names) make all lines dimensionless."""
     unknown = sorted({base for line in lines for base in line if base[0] in "?'"})
     bases = sorted({base for line in lines for base in line} - set(unknown))
-    # A line of the echelon form without unknowns says that a product of base units is a number.
+    # A line of the echelon form without unknowns would require a product of base units to be dimensionless.
     return not any(row.keys().isdisjoint(unknown) for row in reduced_echelon_form([*unknown, *bases], lines))
 
 
 def _format_unit(term: Monomial, units: Mapping[str, str]) -> str:
-    """Return the unit of a term in the user's own words."""
+    """Return the unit of a term in the user's notation."""
     pieces = {units[name] if units[name].isalnum() else f"({units[name]})": p for name, p in term.powers.items()}
     if len(pieces) == len(term.powers):
         text = format_powers(pieces)

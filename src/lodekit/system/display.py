@@ -127,7 +127,7 @@ def choose_latent_names(system: System) -> tuple[list[str], list[str]]:
 
 
 def format_solution_lines(system: System) -> list[str]:
-    """Return every channel in terms of free functions and modes, and the equations of the modes, as lines."""
+    """Return each channel in terms of free functions and modes, and the equations of the modes, as lines."""
     free, _ = choose_latent_names(system)
     width = max(len(name) for name in system.channels)
     solutions, equations = _solution_terms(system)
@@ -148,7 +148,7 @@ def format_solution_lines(system: System) -> list[str]:
 
 
 def _format_particular_solution(system: System) -> list[str]:
-    """Return one particular solution, where the equations hold known functions of time."""
+    """Return one particular solution if the equations contain known functions of time."""
     if system.is_homogeneous:
         return []
     try:
@@ -188,7 +188,7 @@ def _format_parameter(name: str, parameter: Parameter) -> str:
 
 
 def analysis_sections(system: System) -> list[tuple[str, list[str]]]:
-    """Return the whole analysis as titled blocks of lines."""
+    """Return the complete analysis as titled blocks of lines."""
     blocks = [("Equations", list(system.equations)), ("Channels", [", ".join(system.plain_channels)])]
     if system.parameters:
         blocks.append(("Parameters", [_format_parameter(name, p) for name, p in system.parameters.items()]))
@@ -315,15 +315,15 @@ _GREEK_NAMES = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma "
     "tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
 )
-#: Greek letters by their names in LaTeX.
+#: Greek letters by their LaTeX names.
 GREEK_LETTERS = dict(zip(_GREEK_NAMES.split(), "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", strict=True))
 _SUBSCRIPT_DIGITS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 
 
 def split_subscript(name: str) -> tuple[str, list[str]]:
-    """Return a name without what is written as its subscript, and the parts of that.
+    """Return a name without its subscript, and the parts of the subscript.
 
-    Digits at the end, and what follows an underscore, are subscript.
+    Trailing digits, and the parts after underscores, are subscripts.
 
     Examples
     --------
@@ -337,7 +337,7 @@ def split_subscript(name: str) -> tuple[str, list[str]]:
 
 
 def format_latex_name(name: str) -> str:
-    r"""Return a name as LaTeX: Greek letters by name, trailing digits and what follows an underscore as subscript.
+    r"""Return a name as LaTeX: Greek letters by name, trailing digits and parts after an underscore as subscript.
 
     Examples
     --------
@@ -354,7 +354,7 @@ def format_latex_name(name: str) -> str:
 
 
 def _latex(parameters: Iterable[str], expression: Any, **options: Any) -> str:
-    """Return SymPy's LaTeX with our own way to write names."""
+    """Return SymPy's LaTeX with names formatted by `format_latex_name`."""
     import sympy
 
     names = {sympy.Symbol(name): format_latex_name(name) for name in parameters}
@@ -395,9 +395,9 @@ _MATHML_MINUS = "<mo>−</mo>"
 
 
 def equations_to_mathml(system: System) -> list[str]:
-    """Return the equations of a system as MathML, one each, as the user has written them.
+    """Return the equations of a system as MathML, one each, in the user's notation.
 
-    Channels and parameters carry these words as their class, so that a style can tell them apart.
+    Channels and parameters have these words as their class, so that a style can distinguish them.
 
     Examples
     --------
@@ -414,7 +414,7 @@ def equations_to_mathml(system: System) -> list[str]:
 
 
 def name_to_mathml(name: str, role: str = "") -> str:
-    """Return a name as MathML: Greek letters by name; digits at its end, and what follows an underscore, as subscript.
+    """Return a name as MathML: Greek letters by name; trailing digits and parts after an underscore as subscript.
 
     Examples
     --------
@@ -445,7 +445,7 @@ def _mathml_parentheses(content: str) -> str:
 def _mathml_number(value: Fraction) -> str:
     """Return an exact number: a decimal, a decimal times a power of ten, or a fraction."""
     with localcontext() as context:
-        # More than the grammar reads, digits and exponent together.
+        # More digits than the grammar accepts, mantissa and exponent together.
         context.prec = 1000
         digits = (Decimal(value.numerator) / Decimal(value.denominator)).normalize()
         power = digits.adjusted()
@@ -460,7 +460,7 @@ def _mathml_number(value: Fraction) -> str:
 
 
 def _split_sign(node: grammar.Expression) -> tuple[bool, grammar.Expression]:
-    """Return whether an expression begins with a minus, and the expression without it."""
+    """Return whether an expression begins with a minus sign, and the expression without it."""
     if _is_negation(node):
         inner, positive = _split_sign(node.terms[0][1])
         return not inner, positive
@@ -503,14 +503,14 @@ def _to_mathml(node: grammar.Expression, roles: Mapping[str, str]) -> str:
 
 
 def _factor_to_mathml(node: grammar.Expression, roles: Mapping[str, str], *, whole: bool = False) -> str:
-    """Return an expression in brackets if it would fall apart beside others."""
+    """Return an expression, in brackets if needed beside others."""
     text = _to_mathml(node, roles)
     loose = isinstance(node, grammar.Sum) or (isinstance(node, grammar.Product) and _split_sign(node)[0])
     return _mathml_parentheses(text) if loose and not whole else text
 
 
 def _product_to_mathml(node: grammar.Product, roles: Mapping[str, str]) -> str:
-    """Return factors side by side; a division makes a fraction of everything since the last fraction."""
+    """Return factors side by side; a division makes a fraction of all factors since the last fraction."""
     groups: list[tuple[list[grammar.Expression], list[grammar.Expression]]] = []
     for operator, factor in node.factors:
         if operator == "/" and groups:
@@ -529,7 +529,7 @@ def _product_to_mathml(node: grammar.Product, roles: Mapping[str, str]) -> str:
 
 
 def _juxtapose(factors: list[grammar.Expression], roles: Mapping[str, str], *, alone: bool) -> str:
-    """Return factors without divisions; a single one over or under a fraction bar needs no brackets."""
+    """Return factors without divisions; a single factor above or below a fraction bar needs no brackets."""
     if alone and len(factors) == 1:
         return _to_mathml(factors[0], roles)
     text = ""
@@ -565,7 +565,7 @@ def _derivative_to_mathml(operand: grammar.Expression, order: int, roles: Mappin
     base = _to_mathml(operand, roles)
     base = base if isinstance(operand, grammar.Name) else _mathml_parentheses(base)
     if order in _PRIME_MARKS:
-        # Fonts raise primes already; a superscript would raise and shrink them twice.
+        # Fonts already raise primes; a superscript would raise and shrink them twice.
         return _mathml_row(f'{base}<mo lspace="0" rspace="0">{_PRIME_MARKS[order]}</mo>')
     return f"<msup>{base}<mrow><mo>(</mo><mn>{order}</mn><mo>)</mo></mrow></msup>"
 

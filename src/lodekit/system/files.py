@@ -35,12 +35,12 @@ class SystemFile:
     """The contents of a system file.
 
     system: Equations, channels and parameters.
-    units: Units of channels, parameters and the time, for labels and checked against the equations; without empty ones.
+    units: Units of channels, parameters and the time, for labels, checked against the equations; no empty ones.
     title: Title of reports.
-    noise: How noise is estimated, or its known standard deviations.
+    noise: How noise is estimated, or known standard deviations.
     latent: Kernel of the free functions, one for all or one for each.
     prior: Whether the prior is on the free functions or on the channels.
-    mode_deviation: Prior standard deviation of every mode, or None, as in `LODEGP`.
+    mode_deviation: Prior standard deviation of each mode, or None, as in `LODEGP`.
     columns: Columns of channels, and of the time ``t``, in a data file: a name, or a number counted from one.
     inputs: Known inputs, and their interpolation between samples.
     disturbances: Unmeasured channels that drive the equations, and the kind of process of each.
@@ -135,7 +135,7 @@ def read_system_file(path: str | Path) -> SystemFile:
 
 
 def _rewrite_advice_for_files(advice: str) -> str:
-    """Return a message for users of Python in the words of system files."""
+    """Return a message for Python users in the notation of system files."""
 
     def write(found: re.Match[str]) -> str:
         names = re.findall(r"\w+", found[1]) or ["NAME"]
@@ -166,7 +166,7 @@ def _read_toml(place: Path) -> dict[str, Any]:
     if len(data) > MAX_FILE_BYTES:
         raise SystemFileError(f"{place}: expected a system file of at most {MAX_FILE_BYTES} bytes")
     try:
-        # Windows editors put a mark before the text; "utf-8-sig" takes it away.
+        # Windows editors write a byte order mark, which "utf-8-sig" removes.
         return tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
         raise SystemFileError(f"{place} is not a TOML file: {problem}") from None
@@ -251,7 +251,7 @@ def _parse_positive(place: Path, key: str, entry: Any, words: tuple[str, ...] = 
 
 
 def _parse_latent(place: Path, entry: Any) -> str | tuple[str, ...]:
-    # Which names there are is known further down, where the covariances are.
+    # The names of covariances are checked by the package prior.
     if isinstance(entry, str) and entry.strip():
         return entry
     if isinstance(entry, list) and entry and all(isinstance(name, str) and name.strip() for name in entry):
@@ -274,7 +274,7 @@ def _parse_disturbances(place: Path, entry: Any, channels: Sequence[str]) -> dic
                 f"{place}: [disturbances] names {name}, which appears in no equation; expected it where it acts, "
                 f"such as on a right-hand side: ... + {name}"
             )
-        # Which kinds there are is known further down, where the covariances are.
+        # The kinds of disturbances are checked by the package prior.
         if not isinstance(kind, str):
             raise SystemFileError(f"{place}: expected [disturbances] {name} = 'white' or 'matern-3/2', got {kind!r}")
     return dict(entry)
@@ -292,7 +292,7 @@ def _parse_columns(place: Path, entry: Any) -> dict[str, str]:
     return columns
 
 
-#: An equation, where a file has none yet.
+#: An equation for a file that has none yet.
 _EXAMPLE_EQUATION = "tau*y' + y = K*u"
 
 
@@ -301,13 +301,13 @@ class SystemFileHints:
     """Information about a system from a data file.
 
     units: Units of channels and of the time ``t``.
-    inputs: Known inputs, and in words the reason.
+    inputs: Known inputs, with the interpolation and a reason in words.
     columns: Columns of channels and ``t`` that are not recognised by name.
     records: The column that distinguishes records; empty if there is none.
     split_gaps: Whether records are split where times are far apart.
     dt: Sampling interval, if there is no time column.
     parameter_options: Options of parameters in TOML, such as ``positive = true``.
-    comment: About the equations, for a comment.
+    comment: A comment about the equations.
     """
 
     units: Mapping[str, str] = field(default_factory=dict)
@@ -328,7 +328,7 @@ def format_system_file(
     title: str = "",
     hints: SystemFileHints | None = None,
 ) -> str:
-    """Return the text of a system file to start from, with comments that explain what may be added.
+    """Return the text of a new system file, with comments that explain the options.
 
     Examples
     --------

@@ -29,7 +29,7 @@ from lodekit.errors import EquationError, Place
 
 @dataclass(frozen=True)
 class Number:
-    """An exact rational `value`; `place` is where it stands in the user's text, as for all expressions."""
+    """An exact rational `value`; `place` is its position in the user's text, as for all expressions."""
 
     place: Place
     value: Fraction
@@ -61,7 +61,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Power:
-    """``base^exponent`` at its `place`; `has_parentheses` tells ``x^(4)`` from ``x^4``."""
+    """``base^exponent`` at its `place`; `has_parentheses` distinguishes ``x^(4)`` from ``x^4``."""
 
     place: Place
     base: Expression
@@ -83,7 +83,7 @@ Expression = Number | Name | Sum | Product | Power | Call
 
 @dataclass(frozen=True)
 class Equation:
-    """``left = right``, or ``left`` meant to be zero where `right` is None; `text` is how it was written."""
+    """``left = right``, or ``left = 0`` if `right` is None; `text` is the equation as written."""
 
     left: Expression
     right: Expression | None
@@ -91,7 +91,7 @@ class Equation:
 
     @property
     def sides(self) -> tuple[Expression, ...]:
-        """Both sides, or the only one."""
+        """Both sides, or the only side."""
         return (self.left,) if self.right is None else (self.left, self.right)
 
     @property
@@ -100,12 +100,12 @@ class Equation:
         return [name for side in self.sides for name in find_names(side)]
 
     def mentions(self, names: Collection[str]) -> bool:
-        """Return whether any of some names is in the equation."""
+        """Return whether one of some names occurs in the equation."""
         return not set(names).isdisjoint(self.names)
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:
-    """Return the expressions that an expression is made of."""
+    """Return the direct subexpressions of an expression."""
     if isinstance(expression, Sum):
         return tuple(term for _, term in expression.terms)
     if isinstance(expression, Product):
@@ -116,7 +116,7 @@ def children(expression: Expression) -> tuple[Expression, ...]:
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """Yield an expression and everything inside it."""
+    """Yield an expression and all its subexpressions."""
     yield expression
     for child in children(expression):
         yield from walk(child)
@@ -128,13 +128,13 @@ def find_names(expression: Expression) -> list[str]:
 
 
 def walk_equation(equation: Equation) -> Iterator[Expression]:
-    """Yield everything on both sides of an equation."""
+    """Yield all expressions on both sides of an equation."""
     for side in equation.sides:
         yield from walk(side)
 
 
 def _with_children(expression: Expression, parts: Sequence[Expression]) -> Expression:
-    """Return an expression with other `children`, as many as it has."""
+    """Return an expression with new `children`, as many as it has."""
     match expression:
         case Sum():
             signs = (sign for sign, _ in expression.terms)
@@ -151,16 +151,16 @@ def _with_children(expression: Expression, parts: Sequence[Expression]) -> Expre
 
 
 def replace_names(expression: Expression, replacements: Mapping[str, Expression]) -> Expression:
-    """Return an `expression` with other expressions, the `replacements`, in place of some names."""
+    """Return an `expression` with the `replacements` substituted for names."""
     if isinstance(expression, Name):
         return replacements.get(expression.name, expression)
     return _with_children(expression, [replace_names(child, replacements) for child in children(expression)])
 
 
 def drop_names(expression: Expression, names: Collection[str]) -> Expression | None:
-    """Return what is left of an `expression` where the functions of some `names` are zero; None for nothing.
+    """Return the rest of an `expression` if the functions with some `names` are zero; None if nothing remains.
 
-    It must be linear in them.
+    The expression must be linear in these functions.
     """
     if isinstance(expression, Name):
         return None if expression.name in names else expression
@@ -172,13 +172,13 @@ def drop_names(expression: Expression, names: Collection[str]) -> Expression | N
     return _with_children(expression, remaining) if len(remaining) == len(parts) else None
 
 
-#: What small angles and small numbers leave of a function.
+#: Linear approximations of functions for small arguments.
 _SMALL_ARGUMENT_FORMS = {
     **dict.fromkeys(("sin", "tan", "asin", "atan", "arcsin", "arctan", "sinh", "tanh"), "{0}"),
     **dict.fromkeys(("cos", "cosh"), "1"),
     "exp": "1 + {0}",
 }
-#: The tangent at c.
+#: Tangents at c.
 _TANGENT_FORMS = {
     "sin": "sin(c) + cos(c)*({0} - c)",
     "cos": "cos(c) - sin(c)*({0} - c)",
@@ -189,7 +189,7 @@ LINEARIZATION_HINT = "with a number for c"
 
 
 def suggest_linearization(function: str, argument: str) -> str:
-    """Return what to write for a function of a channel, in a sentence with a blank before it.
+    """Return how to linearise a function of a channel, as a sentence with a leading blank.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def suggest_linearization(function: str, argument: str) -> str:
     """
     name, inner = function.lower(), argument.strip()
     if re.search(r"\bt\b", inner):
-        # A function of time has nothing to be linearised in.
+        # A function of time needs no linearisation.
         return ""
     plain = inner if re.fullmatch(r"\w+", inner) else f"({inner})"
     ways = []
@@ -214,7 +214,7 @@ def suggest_linearization(function: str, argument: str) -> str:
 
 
 def suggest_character(character: str) -> str:
-    """Return what to write for a character that equations do not have.
+    """Return the message for a character that is not allowed in equations.
 
     Examples
     --------
@@ -235,7 +235,7 @@ def suggest_character(character: str) -> str:
 
 
 def suggest_derivative(line: str) -> str:
-    """Return what to write for a derivative in the notation of Leibniz, ``d^2x/dt^2``; nothing where there is none.
+    """Return advice on a derivative in Leibniz notation, ``d^2x/dt^2``; empty if there is none.
 
     Examples
     --------
@@ -251,7 +251,7 @@ def suggest_derivative(line: str) -> str:
 
 
 def find_derivative_name(channels: Iterable[str]) -> tuple[str, str, int] | None:
-    """Return a channel that is called like the derivative of another, ``x_dot``, that one, and the order; or None.
+    """Return a channel named like the derivative of another, ``x_dot``, the other one, and the order; or None.
 
     Examples
     --------
@@ -269,8 +269,8 @@ def find_derivative_name(channels: Iterable[str]) -> tuple[str, str, int] | None
 FUNCTIONS = ("sqrt", "exp", "sin", "cos")
 RESERVED = ("t", "D", "diff", *FUNCTIONS)
 
-#: Bounds on what is read, far beyond what people write, so that no text can make the reading run away. Floats have
-#: exponents up to 324; nesting is bounded because all that reads a tree calls itself.
+#: Limits on the input, far beyond practical equations, so that parsing always ends soon. Floats have exponents up to
+#: 324; nesting is limited because functions that process a tree are recursive.
 MAX_CHARACTERS = 200_000
 MAX_EQUATIONS = 1_000
 MAX_DIGITS = 400
@@ -288,7 +288,7 @@ class _Token:
 _NUMBER_PATTERN = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _PRIME_ORDERS = {"'": 1, "\u2019": 1, "\u2032": 1, "\u2033": 2, "\u2034": 3}
 _SYMBOL_ALIASES = {"\u2212": "-", "\u00b7": "*", "\u00d7": "*", "\u22c5": "*"}
-#: Functions that people may expect; a channel of that name may not be written with "(t)".
+#: Function names that users may expect; a channel with such a name may not be written with "(t)".
 _UNSUPPORTED_FUNCTIONS = {
     *("tan", "cot", "sec", "csc", "asin", "acos", "atan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"),
     *("log", "ln", "log10", "log2", "abs", "sign", "sgn", "heaviside", "step", "dirac", "floor", "ceil", "erf"),
@@ -298,7 +298,7 @@ _SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉"
 
 
 def parse_equations(equations: str | Sequence[str]) -> list[Equation]:
-    """Return the equations of a system, given as text (newlines or semicolons between them) or as a list of texts.
+    """Return the equations of a system from text (separated by newlines or semicolons) or from a list of texts.
 
     Examples
     --------
@@ -344,7 +344,7 @@ def parse_expression(text: str) -> Expression:
 
 
 def check_name(name: object, role: str) -> str:
-    """Return a `name` in its normal form, or say why it cannot name a channel or parameter, its `role`."""
+    """Return a `name` in its normal form; raise if it cannot name a channel or parameter, its `role`."""
     if not isinstance(name, str):
         raise EquationError(f"expected the name of a {role} as text, got {type(name).__name__} {name!r}")
     stripped = name.strip()
@@ -399,9 +399,9 @@ def _continues_name(character: str) -> bool:
 
 
 def _normalize_name(line: str, start: int, stop: int, equation: int) -> str:
-    # The micro sign looks like the Greek letter; NFC leaves them apart.
+    # NFC does not unify the micro sign with the Greek letter.
     name = unicodedata.normalize("NFC", line[start:stop]).replace("\u00b5", "\u03bc")
-    # Vowels with two dots are letters of several languages.
+    # Vowels with two dots are letters of several languages, not derivatives.
     if dots := re.search("\u0307|(?<![aeiouyAEIOUY])\u0308", letters := unicodedata.normalize("NFD", name)):
         plain, primes = letters.replace(dots[0], ""), "'" if dots[0] == "\u0307" else "''"
         message = f"dots over a letter are not read as a derivative; write {plain}{primes}"
@@ -518,7 +518,7 @@ class _Parser:
         return Call(place, "D", (base, Number(place, Fraction(order)))) if order else base
 
     def _time_argument(self, base: Name) -> None:
-        """Read the ``(t)`` of ``x(t)``, if any; anything else in those parentheses is a mistake that can be named."""
+        """Read the ``(t)`` of ``x(t)``, if any; raise for other content of these parentheses."""
         if self._token.kind != "(":
             return
         opening = self._next()
@@ -564,7 +564,7 @@ class _Parser:
         raise self._error(f"expected a name, a number or '(', got {token.text!r}", token)
 
     def _opens_delay(self, token: _Token) -> bool:
-        """Tell ``delay(u, T)`` from a channel or parameter of that name, which is not reserved."""
+        """Return whether a token starts ``delay(u, T)`` rather than a channel or parameter of that name."""
         following = [part.text for part in self._tokens[self._position : self._position + 3]]
         return token.text == "delay" and following[0] == "(" and following[1:] != ["t", ")"]
 

@@ -1,4 +1,4 @@
-"""Expression trees to linear forms, and linear forms to text; errors explain why an equation is not linear."""
+"""Conversion of expression trees to linear forms and of these to text; errors explain why equations are not linear."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def extend_ring_by_constants(
 
 @dataclass(frozen=True)
 class LinearFormBuilder:
-    """Turns expression trees into linear forms over a given ring.
+    """Converts expression trees to linear forms over a given ring.
 
-    likely_parameters: Channels that are only ever used as coefficients: most likely parameters that were not
+    likely_parameters: Channels that are only used as coefficients: most likely parameters that were not
         declared.
     """
 
@@ -103,14 +103,14 @@ class LinearFormBuilder:
                 return self._call(node)
 
     def operators(self, form: LinearForm) -> list[list[Scalar]]:
-        """Return the operators of a form on all channels, where these are all that it has."""
+        """Return the operators of a form on all channels; raise if it contains other channels."""
         for name in form.channels:
             if name not in self.channels:
                 raise EquationError(f"{name} does not occur in the equations; expected {', '.join(self.channels)}")
         return [form.channels.get(name, []) for name in self.channels]
 
     def scalar(self, node: grammar.Expression, role: str) -> Scalar:
-        """Return the value of an expression `node` without channels and time; `role` says in errors what it is for."""
+        """Return the value of an expression `node` without channels and time; `role` describes it in errors."""
         form = self.form(node)
         value = form.affine_term.as_scalar()
         if form.channels or value is None:
@@ -140,7 +140,7 @@ class LinearFormBuilder:
         )
 
     def _sum(self, node: grammar.Sum) -> LinearForm:
-        """Return a sum: halves of it first, so that long ones are not copied once for each of their terms."""
+        """Return a sum, added pairwise, so that long sums are not copied once for each of their terms."""
         forms = []
         for sign, term in node.terms:
             form = self.form(term)
@@ -214,7 +214,7 @@ class LinearFormBuilder:
         return form.scale(value)
 
     def _find_undeclared(self, names: Sequence[str]) -> list[str]:
-        """Return the likely parameters among the names, and with them all others of the system."""
+        """Return the likely parameters among the names, followed by all others of the system."""
         suspects = [name for name in dict.fromkeys(names) if name in self.likely_parameters]
         if not suspects or len(suspects) == len(set(names)):
             return []
@@ -349,7 +349,7 @@ class LinearFormBuilder:
 
 
 def format_derivative(name: str, order: int) -> str:
-    """Return a `name` with its derivative of some `order`, as users write it: ``x''``, ``x^(4)``."""
+    """Return the derivative of a `name` of some `order` in the user's notation: ``x''``, ``x^(4)``."""
     return f"{name}{chr(39) * order}" if order < 4 else f"{name}^({order})"
 
 

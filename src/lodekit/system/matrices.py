@@ -42,18 +42,18 @@ from lodekit.system.signals import ExponentialPolynomial, LinearForm
 FLOAT_NOTE = "floats were read by their shortest decimal form: 0.1 is exactly 1/10"
 _MATRIX_LABEL = "the operator matrix"
 _NO_PLACE = Place("", 0, 0)
-_OPERATOR_SYMBOL = "\u2202"  # no user can type it as a name
+_OPERATOR_SYMBOL = "\u2202"  # cannot be typed as a name
 
 
 class MatrixEntryParser:
-    """Reads numbers, texts and SymPy expressions as expression trees, and remembers whether any was a float."""
+    """Converts numbers, texts and SymPy expressions to expression trees, and records whether any was a float."""
 
     def __init__(self) -> None:
         self.saw_float = False
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What users should know about how their numbers were read."""
+        """Notes for users on how their numbers were read."""
         return (FLOAT_NOTE,) if self.saw_float else ()
 
     def parse(self, value: Any) -> grammar.Expression:
@@ -165,7 +165,7 @@ def _find_operator_name(trees: Sequence[Sequence[grammar.Expression]], parameter
 
 
 def _split_by_operator_power(ring: ScalarRing, value: Scalar, operator: str, matrix: str) -> list[Scalar]:
-    """Split a field element by the powers of the operator symbol, which must not stand below."""
+    """Split a field element by the powers of the operator symbol, which must not occur in the denominator."""
     index = ring.names.index(_OPERATOR_SYMBOL)
     if any(exponents[index] for exponents in ring.terms(value.denominator)):
         raise EquationError(f"expected polynomials in {operator} as entries of {matrix}")
@@ -250,7 +250,7 @@ def equations_from_state_space(
 
 
 def to_matrix_rows(matrix: Any, name: str, shape: tuple[int | None, int | None]) -> list[list[Any]]:
-    """Return a matrix as lists of entries, its shape checked."""
+    """Return a matrix as lists of entries after a check of its shape."""
     if hasattr(matrix, "to_numpy"):
         matrix = matrix.to_numpy()
     if hasattr(matrix, "shape"):
@@ -275,7 +275,7 @@ def to_matrix_rows(matrix: Any, name: str, shape: tuple[int | None, int | None])
 
 
 def _number_node(value: Fraction) -> grammar.Number:
-    # A digit takes 3.3 bits: a cheap bound before any text is made.
+    # A decimal digit takes 3.3 bits: a cheap limit before conversion to text.
     if max(abs(value.numerator), value.denominator).bit_length() > 4 * grammar.MAX_DIGITS:
         raise EquationError(f"expected a number of at most {grammar.MAX_DIGITS} digits")
     text = str(value)
@@ -284,10 +284,10 @@ def _number_node(value: Fraction) -> grammar.Number:
 
 @dataclass(frozen=True)
 class FreeFunctionBasis:
-    """What somebody wants the free functions to be.
+    """A choice of the free functions.
 
-    matrix: Rows that read the free functions off a solution, or the free columns, or a whole V.
-    expressions: The rows as expressions; empty where columns were given.
+    matrix: Rows that compute the free functions from a solution, or the free columns, or a whole V.
+    expressions: The rows as expressions; empty if columns were given.
     """
 
     matrix: OperatorMatrix
@@ -329,7 +329,7 @@ class FreeFunctionBasis:
         return change_basis_by_rows(minimal, self.matrix, inverse)
 
     def _explain_singular(self, square: OperatorMatrix) -> str:
-        """Return why rows E are no basis, from E B."""
+        """Return why rows E are not a basis, from E B."""
         ring, shown = square.ring, " and ".join(self.expressions)
         invariants = invariant_factors_of_diagonal(ring, diagonalize(ring, square.rows, square.width).diagonal)
         if len(invariants) < square.width:
@@ -369,7 +369,7 @@ class FreeFunctionBasis:
         return change_basis_by_transformation(minimal, self.matrix, inverse, diagonal)
 
     def verify(self, parametrization: Parametrization) -> str:
-        """Return what was proved, after checking that a parametrization is the chosen one."""
+        """Check that a parametrization is the chosen one; return the proved statement."""
         if self.expressions:
             statement = "the free functions are the chosen expressions"
             holds = parametrization.free_observables == self.matrix
@@ -382,7 +382,7 @@ class FreeFunctionBasis:
         return statement
 
     def singular_factors(self, parametrization: Parametrization) -> list[Element]:
-        """Return the parameter factors at whose zeros the choice is no basis of `parametrization`, though it is one."""
+        """Return the parameter factors at whose zeros the chosen `parametrization` has no basis."""
         columns = parametrization.free
         if not self.expressions and self.matrix.width != columns.width:
             inverse = left_inverse(self.matrix)
@@ -391,7 +391,7 @@ class FreeFunctionBasis:
 
 
 def _suggest_channels(minimal: Parametrization, channels: Sequence[str]) -> str:
-    """Return which channels would do, as a sentence."""
+    """Return a sentence with channels that are valid free functions."""
     sets = (chosen for chosen in minimal.input_sets(40) if left_inverse(minimal.free.take_rows(chosen)) is not None)
     names = ["[" + ", ".join(f'"{channels[i]}"' for i in chosen) + "]" for chosen in islice(sets, 5)]
     if not names:
@@ -401,11 +401,11 @@ def _suggest_channels(minimal: Parametrization, channels: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class BasisExpressions:
-    """What was said about the free functions, as trees.
+    """A chosen basis of the free functions as expression trees.
 
     rows: One expression in the channels for each free function; or one row of a matrix for each channel, written as
         an expression in the names of its columns.
-    columns: These names; empty for expressions in the channels.
+    columns: The column names; empty for expressions in the channels.
     """
 
     rows: tuple[grammar.Equation, ...]
@@ -440,7 +440,7 @@ def parse_basis(
 def build_basis(
     basis: BasisExpressions, forms: Sequence[LinearForm], ring: ScalarRing, channels: Sequence[str], variable: str
 ) -> tuple[BasisExpressions, FreeFunctionBasis]:
-    """Return a basis with a text for each of its rows, and the choice that it makes."""
+    """Return the basis with a text for each of its rows, and the choice of free functions."""
     names = basis.columns or channels
     rows, entries = [], []
     for row, form in zip(basis.rows, forms, strict=True):
@@ -460,7 +460,7 @@ def build_basis(
 def drop_inputs(
     equations: Sequence[grammar.Equation], basis: BasisExpressions | None, inputs: Collection[str]
 ) -> tuple[list[grammar.Equation], BasisExpressions | None]:
-    """Return equations and what is left of a chosen basis where some channels are zero."""
+    """Return equations and the rest of a chosen basis if some channels are zero."""
     if basis is not None and basis.columns:
         raise EquationError(
             "the basis was chosen as a matrix, which holds for free inputs only; expected expressions in the channels, "

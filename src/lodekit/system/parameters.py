@@ -15,7 +15,7 @@ from lodekit.errors import EquationError, ParameterError
 from lodekit.support.text import suggest_arguments
 from lodekit.system import grammar
 
-#: Exact arithmetic in more symbols takes minutes, and no data tell so many apart.
+#: Exact arithmetic with more symbols takes minutes, and data cannot identify so many parameters.
 MAX_PARAMETERS = 100
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -138,7 +138,7 @@ class LogNormal:
         return _log_normal_probability(*ends)
 
     def _standardized(self, value: float) -> float:
-        # Two logarithms: a quotient could leave the range of floats.
+        # The difference of two logarithms: a quotient could leave the range of floats.
         return (math.log(value) - math.log(self.median)) / self.spread
 
 
@@ -373,9 +373,9 @@ def _is_derivative(node: grammar.Expression) -> bool:
 
 
 def find_likely_parameters(equations: Sequence[grammar.Equation], channels: Sequence[str]) -> list[str]:
-    """Return the `channels` that look like parameters which were not declared.
+    """Return the `channels` that look like undeclared parameters.
 
-    Throughout the `equations` they are never differentiated and only ever multiply, divide or enter functions.
+    Throughout the `equations` they are never differentiated and only multiply, divide or enter functions.
     """
     plain: set[str] = set()
     for equation in equations:
@@ -425,7 +425,7 @@ def parse_names(names: object, role: str) -> list[str]:
 def candidate_names(*preferred: str) -> Iterator[str]:
     """Yield the preferred names, then the last of them with more and more underscores, without end.
 
-    One of them is not in use yet.
+    The caller takes the first unused one.
 
     Examples
     --------
@@ -466,7 +466,7 @@ def order_channels(
 
 
 def _check_derivative_names(equations: Sequence[grammar.Equation], channels: Sequence[str]) -> None:
-    """Raise where a channel is called like the derivative of another, and nothing says that it is one."""
+    """Raise if a channel has the name of another channel's derivative, and no derivative of that one occurs."""
     dotted = grammar.find_derivative_name(channels)
     if dotted is None:
         return

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class ExponentialTerm:
     """``t^power exp(rate t) cos(frequency t)``, or the sine.
 
-    power: Of t.
+    power: The power of t.
     rate, frequency: The frequency has a positive leading coefficient, or is zero.
     sine: Whether it is the sine.
     """
@@ -45,7 +45,7 @@ class ExponentialTerm:
     sine: bool = False
 
     def sort_key(self) -> tuple[object, ...]:
-        """Return a key that puts waves in the same order each time they are shown."""
+        """Return a key that sorts waves in the same order for every display."""
         return (self.rate.sort_key, self.frequency.sort_key, self.sine, -self.power)
 
     def __str__(self) -> str:
@@ -62,8 +62,8 @@ class ExponentialTerm:
 class ExponentialPolynomial:
     """A known function of time.
 
-    ring: Of all coefficients, rates and frequencies.
-    terms: Coefficients by the wave that they multiply; none for zero.
+    ring: The ring of all coefficients, rates and frequencies.
+    terms: Coefficients by the wave that they multiply; empty for zero.
 
     Examples
     --------
@@ -82,19 +82,19 @@ class ExponentialPolynomial:
 
     @classmethod
     def constant(cls, value: Scalar) -> ExponentialPolynomial:
-        """Return a signal that does not change."""
+        """Return a constant signal."""
         zero = value.ring.rational(0)
         return cls(value.ring, {ExponentialTerm(0, zero, zero): value})
 
     @classmethod
     def time(cls, ring: ScalarRing) -> ExponentialPolynomial:
-        """Return t itself."""
+        """Return the signal t."""
         zero = ring.rational(0)
         return cls(ring, {ExponentialTerm(1, zero, zero): ring.rational(1)})
 
     @classmethod
     def exponential(cls, rate: Scalar, frequency: Scalar, *, sine: bool = False) -> ExponentialPolynomial:
-        """Return ``exp(rate t)`` times the cosine of ``frequency t``, or its sine where `sine` is true."""
+        """Return ``exp(rate t)`` times the cosine of ``frequency t``, or with `sine` its sine."""
         sign = rate.ring.rational(-1 if sine and frequency.is_negative() else 1 if frequency or not sine else 0)
         frequency = -frequency if frequency.is_negative() else frequency
         return cls(rate.ring, {ExponentialTerm(0, rate, frequency, sine): sign})
@@ -157,7 +157,7 @@ class ExponentialPolynomial:
         return format_sum(self.format_terms())
 
     def format_terms(self) -> list[tuple[Scalar, str]]:
-        """Return coefficients and the waves they multiply as text, always in the same order."""
+        """Return coefficients and the waves that they multiply as text, in a fixed order."""
         return [(self.terms[wave], str(wave)) for wave in sorted(self.terms, key=ExponentialTerm.sort_key)]
 
     def to_sympy(self) -> sympy.Expr:
@@ -246,7 +246,7 @@ class LinearForm:
 
 
 def check_product_size(place: Place, *forms: LinearForm) -> None:
-    """Raise where the product of some forms would have coefficients that grow beyond all use."""
+    """Raise if the product of some forms would have too large coefficients."""
     terms, degree, bits = 1, 0, 0
     for form in forms:
         sizes = [max(part) for part in zip(*_form_sizes(place, form), strict=True)]
@@ -255,7 +255,7 @@ def check_product_size(place: Place, *forms: LinearForm) -> None:
 
 
 def check_sum_size(place: Place, first: LinearForm, second: LinearForm) -> None:
-    """Raise where the sum of two forms would have coefficients that grow beyond all use, over a common denominator."""
+    """Raise if the sum of two forms over a common denominator would have too large coefficients."""
     (top, bottom), (other, under) = _form_sizes(place, first), _form_sizes(place, second)
     products = ((top, under), (other, bottom), (bottom, under))
     terms = max(top[0] * under[0] + other[0] * bottom[0], bottom[0] * under[0])
@@ -263,13 +263,13 @@ def check_sum_size(place: Place, first: LinearForm, second: LinearForm) -> None:
 
 
 def _check_limits(place: Place, terms: int, degree: int, bits: int) -> None:
-    # Bounds on the size of a coefficient, so that no text makes exact arithmetic take minutes.
+    # Limits on the size of a coefficient, so that exact arithmetic takes seconds for any text.
     if terms > 4_000 or degree > 200 or bits > 12_000:
         raise EquationError("a coefficient grows too large; simplify the expression or use fewer digits", place)
 
 
 def _form_sizes(place: Place, form: LinearForm) -> list[tuple[int, ...]]:
-    """Return the largest sizes of numerators, and of denominators."""
+    """Return the largest sizes of numerators and of denominators."""
     if len(form.affine_term.terms) > MAX_SIGNAL_TERMS:
         raise EquationError("a function of time has too many terms; simplify it", place)
     values = [*form.affine_term.terms.values(), *(v for part in form.channels.values() for v in part)]

@@ -38,9 +38,9 @@ def eliminate_channels(
 
 ExactMatrix = tuple[tuple[Scalar, ...], ...]
 
-#: What is known of a function between its samples, with how many derivatives of it may stand in a response.
+#: The largest order of a derivative of an input in a response, by its interpolation between samples.
 HOLD_SMOOTHNESS = {"hold": 0, "linear": 1}
-#: White noise has no values, so nothing but a slope may hold it.
+#: The same for disturbances; white noise has no values, so it may only occur in derivatives of states.
 _DISTURBANCE_SMOOTHNESS = {"white": -1, "matern-1/2": 0, "matern-3/2": 1, "matern-5/2": 1, "matern-7/2": 1, "se": 1}
 
 
@@ -54,7 +54,7 @@ class StateSpace:
     ring: Ring of all entries.
     states: The states, each as an expression in the channels.
     inputs: The inputs of the columns of B, D and D1: channels, or delayed ones such as ``delay(u, T)``.
-    kinds: The interpolation, or the kind of process, of each.
+    kinds: The interpolation, or the kind of process, of each input.
     outputs: The output channels g.
     exact: The matrices by name, as field elements.
 
@@ -151,7 +151,7 @@ class StateSpace:
             if name == channel:
                 fraction = self._transfer_fraction(row, column)
                 top, bottom = (sympy.expand(polynomial_to_sympy(part, letter)) for part in fraction)
-                # Common factors that contain square roots are still there.
+                # Common factors with square roots are not yet cancelled.
                 ratio = sympy.cancel(top / bottom) if self.ring.has_relations else top / bottom
                 total += ratio * sympy.exp(-sympy.Symbol(letter) * scalar_to_sympy(delay))
         return total
@@ -260,7 +260,7 @@ def check_prescribable_inputs(
 
 
 def _add_delayed_inputs(kinds: Mapping[str, str], channels: Sequence[str]) -> dict[str, str]:
-    """Return the kinds with those of delayed channels, each after its own."""
+    """Return the kinds, with each input followed by its delayed channels."""
     missing = [name for name in find_required_inputs(channels) if name not in kinds]
     if missing:
         raise EquationError(
@@ -282,7 +282,7 @@ def _reduce_to_fraction(
     inputs: Sequence[str],
     disturbances: Sequence[str] = (),
 ) -> tuple[LeftMatrixFraction, list[int]]:
-    """Return the equations with the responding channels first, and where each column stood before."""
+    """Return the equations with the responding channels first, and the original index of each column."""
     known = {*inputs, *find_required_inputs(channels)}
     driving = [channels.index(name) for name in inputs]
     responding = [j for j, name in enumerate(channels) if j not in driving and name not in known]
@@ -302,7 +302,7 @@ def _raise_constrained_inputs(
     channels: Sequence[str],
     disturbances: Sequence[str],
 ) -> NoReturn:
-    """Raise an error with the equations between the inputs alone."""
+    """Raise an error with the equations that involve only inputs."""
     texts, involved = [], {}
     for i, side in enumerate(forcing):
         entries = [operator.coefficients(i, j) for j in range(operator.width)]

@@ -1,13 +1,13 @@
-"""Structural identifiability: which parameters noise-free measurements of some channels can determine at all.
+"""Structural identifiability: the parameters that noise-free measurements of some channels determine.
 
 Unmeasured channels are eliminated from the prolonged system, that is the equations, the observables and their
-derivatives. The remaining input-output relations, in echelon form, are all that data can show; directions in which
-parameters move without changing their coefficients are unidentifiable. The derivatives of the coefficients are exact,
-at a random point of a large prime field: what holds there holds generically.
+derivatives. The remaining input-output relations, in echelon form, contain all information of the data; directions of
+the parameters that do not change their coefficients are unidentifiable. The derivatives of the coefficients are exact,
+at a random point of a large prime field: results at this point hold generically.
 
 Scale and sign symmetries: under ``c -> s_c c`` for unmeasured channels and ``p -> s_p p`` for parameters, all terms of
-an equation must scale alike, a linear system over the rationals for the logarithms of the scales. The same system
-modulo two gives the signs that can change together.
+an equation must scale in the same way: a linear system over the rationals for the logarithms of the scales. The same
+system modulo two gives the signs that can change together.
 
 `input_output_coefficients` brings the input-output relations to their monic Popov form, which is unique: parameter
 values with equal coefficients give equal behaviour of the measured quantities, for all inputs and initial states.
@@ -45,11 +45,11 @@ _JetRow = dict[_JetColumn, list[Element]]
 
 @dataclass(frozen=True)
 class IdentifiabilityProblem:
-    """A system, what was measured of it, and which parameters are not known.
+    """A system, its measured observables, and its unknown parameters.
 
     observables: A row for each measured observable: the operator on the channels.
-    known_signals: The known functions of time beside the operators.
-    unknown_parameters: Parameters that only data can tell, in order. All others are known.
+    known_signals: The known functions of time that are added to the operators.
+    unknown_parameters: Parameters that must be identified from data, in order. All others are known.
     """
 
     system: System
@@ -59,7 +59,7 @@ class IdentifiabilityProblem:
 
     @cached_property
     def channel_indices(self) -> tuple[int | None, ...]:
-        """The number of the channel that each observable is; None for all else that was measured."""
+        """The index of the channel of each observable; None if the observable is not a channel."""
         indices: list[int | None] = []
         for row, signal in zip(self.observables.entries(), self.known_signals, strict=True):
             used = [j for j, values in enumerate(row) if any(values)]
@@ -69,7 +69,7 @@ class IdentifiabilityProblem:
 
     @cached_property
     def measured_channels(self) -> frozenset[int]:
-        """The numbers of channels that are measured, and of those that are delayed."""
+        """The indices of the measured channels, and of their delayed ones."""
         names = self.system.channels
         measured = {names[j] for j in self.channel_indices if j is not None}
         return frozenset(j for j, name in enumerate(names) if name in measured or undelayed_name(name) in measured)
@@ -78,18 +78,18 @@ class IdentifiabilityProblem:
     def max_relation_order(self) -> int:
         """A bound on the order of input-output relations.
 
-        Elimination multiplies by determinants at most, whose order is bounded by the sum of all orders.
+        Elimination multiplies at most by determinants, whose order is bounded by the sum of all orders.
         """
         return sum([*_row_orders(self.system.operator), *_row_orders(self.observables)])
 
     @property
     def unmeasured_channels(self) -> tuple[str, ...]:
-        """The channels that are not measured themselves."""
+        """The channels that are not measured."""
         return tuple(name for j, name in enumerate(self.system.channels) if j not in self.measured_channels)
 
 
 def find_unidentifiable_directions(problem: IdentifiabilityProblem) -> list[dict[str, Fraction | None]] | None:
-    """Return directions in which parameters can move without any change of what can be measured; None if too large."""
+    """Return directions in which parameters can change without changing any measurement; None if too large."""
     if not problem.unknown_parameters:
         return []
     operator = problem.system.operator
@@ -103,7 +103,7 @@ def find_unidentifiable_directions(problem: IdentifiabilityProblem) -> list[dict
             return []
     (prime, first), (other_prime, second) = found
     if len(first) != len(second):
-        # One of the points is a special one: too rare to try a third.
+        # One of the points is a special one, which is too rare to try a third.
         return None
     directions = []
     for one, two in zip(first, second, strict=True):
@@ -117,7 +117,7 @@ def find_unidentifiable_directions(problem: IdentifiabilityProblem) -> list[dict
 
 
 def _reconstruct_fraction(value: int, prime: int, largest: int = 12) -> Fraction | None:
-    """Return the small fraction that equals a number modulo a prime, or None (rational reconstruction)."""
+    """Return the small fraction that equals a number modulo a prime (rational reconstruction), or None."""
     for bottom in range(1, largest + 1):
         top = (value * bottom + prime // 2) % prime - prime // 2
         if abs(top) <= largest:
@@ -128,11 +128,11 @@ def _reconstruct_fraction(value: int, prime: int, largest: int = 12) -> Fraction
 def _find_null_directions(
     problem: IdentifiabilityProblem, field: FiniteField, points: Sequence[Element]
 ) -> list[list[int]]:
-    """Return moves of the unknown parameters that change no relation, in echelon form, as numbers below p.
+    """Return directions of the unknown parameters that change no relation, in echelon form, as numbers modulo p.
 
     The unknowns of the prolonged system are derivatives of channels (to be eliminated), then derivatives of
-    observables, high ones first, then known functions of time. So rows of the echelon form that start with an
-    observable are relations between measured quantities alone, of lowest order.
+    observables, highest first, then known functions of time. So rows of the echelon form that start with an
+    observable are relations between measured quantities only, of lowest order.
     """
     ring, point, prime = problem.system.operator.ring, list(points), field.prime
     places = {name: len(ring.constants) + k for k, name in enumerate(ring.parameters)}
@@ -163,8 +163,8 @@ def _find_null_directions(
     table = matrix.tolist()
     square = _take_columns([table[r] for r in chosen], pivots, prime)
     values = square.solve(_take_columns([table[r] for r in chosen], others, prime))
-    # The relations between measured quantities: rows that start with an observable.
-    # Those of high order may lack a derivative that would have made them simpler.
+    # Relations between measured quantities: rows that start with an observable. Relations of high order are omitted, as
+    # further derivatives could simplify them.
     shown = [r for r, k in enumerate(pivots) if columns[k][0] == 1 and -columns[k][1] <= problem.max_relation_order]
     signals = [(i, columns[k][2]) for i, k in enumerate(others) if columns[k][0] == 2]
     seen = {place for i, place in signals if any(int(values[r, i]) for r in shown)}
@@ -184,9 +184,9 @@ def _find_null_directions(
 def _prolong(
     problem: IdentifiabilityProblem, evaluate: Callable[[Scalar], list[Element]]
 ) -> tuple[list[_JetRow], dict[ExponentialTerm, int]]:
-    """Return the equations and observables with their derivatives as rows, and the numbers of known functions of time.
+    """Return the equations and observables with their derivatives as rows, and indices of known functions of time.
 
-    Columns are (kind, minus the order, number); each entry comes with its derivatives in the parameters.
+    Columns are (kind, minus the order, index); each entry includes its derivatives in the parameters.
     """
     system, ring = problem.system, problem.system.operator.ring
     time_functions: dict[ExponentialTerm, int] = {}
@@ -217,7 +217,7 @@ def _prolong(
 
 
 def _build_matrix(rows: Sequence[_JetRow], index: Mapping[_JetColumn, int], number: int, prime: int) -> nmod_mat:
-    """Return the values of rows as a matrix, or their derivatives in a parameter counted from one."""
+    """Return the values of rows as a matrix, or their derivatives in the parameter with a number counted from one."""
     matrix = nmod_mat(len(rows), len(index), prime)
     for r, row in enumerate(rows):
         for column, parts in row.items():
@@ -234,12 +234,12 @@ def _take_columns(rows: Sequence[Sequence[Element]], columns: Sequence[int], pri
 
 
 def _pivot_columns(echelon: nmod_mat, rank: int) -> list[int]:
-    """Return the first column of each row of an echelon form that is not zero."""
+    """Return the column of the first nonzero entry of each row of an echelon form."""
     return [next(k for k, value in enumerate(row) if int(value)) for row in echelon.tolist()[: int(rank)]]
 
 
 def _left_null_space_modulo(jacobian: Sequence[Sequence[int]], prime: int) -> list[list[int]]:
-    """Return the moves that make ``sum_i move_i slopes_i`` vanish, in echelon form."""
+    """Return the directions with ``sum_i direction_i slopes_i = 0``, in echelon form."""
     count, length = len(jacobian), max(1, len(jacobian[0]))
     entries = [jacobian[i][k] if jacobian[i] else 0 for k in range(length) for i in range(count)]
     space, nullity = nmod_mat(length, count, entries, prime).nullspace()
@@ -250,12 +250,12 @@ def _left_null_space_modulo(jacobian: Sequence[Sequence[int]], prime: int) -> li
     return [[int(value) for value in row] for row in echelon.tolist()]
 
 
-#: The exponents of one term: of symbols by name, of a channel, and of the scale of its whole equation.
+#: The exponents of one term: of symbols by name, of a channel, and of the scale of its equation.
 _Exponents = dict[str, int]
 
 
 def _monomial_exponents(ring: ScalarRing, values: Sequence[tuple[Scalar, _Exponents]]) -> Iterator[_Exponents]:
-    """Yield the exponents of all monomials of coefficients, cleared of fractions, each beside its own others."""
+    """Yield the exponents of all monomials of coefficients, cleared of fractions, plus those given with each."""
     bottom = ring.common_multiple(value.denominator for value, _ in values if value)
     for value, beside in values:
         whole = Scalar(ring, value.numerator * ring.divide(bottom, value.denominator)).numerator if value else ring.zero
@@ -267,7 +267,7 @@ def _monomial_exponents(ring: ScalarRing, values: Sequence[tuple[Scalar, _Expone
 def _exponent_rows(problem: IdentifiabilityProblem) -> tuple[list[_Exponents], list[_Exponents]]:
     """Return the terms of all equations and observables, and those of rates, frequencies and delays.
 
-    All must keep their scale: the former beside that of their equation, the latter for themselves.
+    The former must scale like their equation, the latter must not change their scale.
     """
     system, ring = problem.system, problem.system.operator.ring
     lines: list[_Exponents] = []
@@ -280,25 +280,25 @@ def _exponent_rows(problem: IdentifiabilityProblem) -> tuple[list[_Exponents], l
             columns = enumerate(map(undelayed_name, system.channels))
             values = [(value, {name: 1}) for j, name in columns for value in operator.coefficients(i, j)]
             for wave, value in signal.terms.items():
-                # A rate may not change at all; nor may a frequency, except for its sign: the sine changes with it, as
-                # if it had a factor more.
+                # A rate may not change. A frequency may only change its sign, which also changes the sign of the sine,
+                # like an additional factor.
                 inside += _monomial_exponents(ring, [(wave.rate, {})])
                 mark = f"frequency {wave.frequency}"
                 if wave.frequency:
                     inside += [{**term, mark: -1} for term in _monomial_exponents(ring, [(wave.frequency, {})])]
                 values.append((value, {mark: 1} if wave.frequency and wave.sine else {}))
-            # The scale of a whole equation does not matter; that of a measured observable is one.
+            # The scale of an equation is arbitrary; the scale of a measured observable is one.
             scale = {f"equation {i}": -1} if free else {}
             lines += [{**term, **scale} for term in _monomial_exponents(ring, values)]
-    # Like a rate, a delay may not change at all.
+    # Like a rate, a delay may not change.
     inside += _monomial_exponents(ring, [(name.time, {}) for name in system.delayed_channels])
     return lines, inside
 
 
 def find_scale_symmetries(problem: IdentifiabilityProblem) -> list[dict[str, Fraction]]:
-    """Return the powers of one number by which unknown parameters can be scaled without changing the measurements."""
+    """Return scalings of unknown parameters that do not change the measurements, as powers of one number."""
     lines, inside = _exponent_rows(problem)
-    # Frequencies and rates keep their size: the marks of frequencies count as pure numbers here.
+    # Frequencies and rates keep their magnitude, so the marks of frequencies are ignored here.
     lines = [{n: p for n, p in line.items() if not n.startswith("frequency ")} for line in (*lines, *inside)]
     equations = sorted({name for line in lines for name in line if name.startswith("equation ")})
     names = [*equations, *problem.unmeasured_channels, *problem.unknown_parameters]
@@ -308,7 +308,7 @@ def find_scale_symmetries(problem: IdentifiabilityProblem) -> list[dict[str, Fra
 
 
 def _rational_null_space(names: Sequence[str], lines: Sequence[Mapping[str, int]]) -> list[dict[str, Fraction]]:
-    """Return a basis of the exponents that all lines annihilate; names that are not listed have none."""
+    """Return a basis of the exponents that satisfy all lines; names that are not listed have none."""
     exact = [{name: Fraction(line.get(name, 0)) for name in names} for line in lines]
     rows = {next(iter(row)): row for row in reduced_echelon_form(names, exact)}
     return [
@@ -319,9 +319,9 @@ def _rational_null_space(names: Sequence[str], lines: Sequence[Mapping[str, int]
 
 
 def find_sign_symmetries(problem: IdentifiabilityProblem, flippable: Collection[str]) -> list[frozenset[str]]:
-    """Return sets of parameters whose signs can change together without any change of what is measured.
+    """Return sets of parameters whose signs can change together without changing the measurements.
 
-    They generate all such changes. Channels that are not measured may change their signs, too.
+    They generate all such changes. Unmeasured channels may change their signs as well.
     """
     lines, inside = _exponent_rows(problem)
     lines = [*lines, *inside]
@@ -343,7 +343,7 @@ def find_sign_symmetries(problem: IdentifiabilityProblem, flippable: Collection[
 def find_identifiable_combinations(
     problem: IdentifiabilityProblem, directions: Sequence[Mapping[str, Fraction | None]]
 ) -> list[str] | None:
-    """Return what is determined of parameters that are not, as texts such as ``k/m``; None where that is not simple."""
+    """Return identifiable combinations of unidentifiable parameters, such as ``k/m``; None if they are not simple."""
     alone = {name for way in directions if len(way) == 1 for name in way}
     rest = [way for way in directions if len(way) > 1]
     names = [name for name in problem.unknown_parameters if any(name in way for way in rest)]
@@ -362,17 +362,17 @@ def find_identifiable_combinations(
 def format_invariants(
     names: Sequence[str], directions: Sequence[Mapping[str, Fraction | None]], *, are_powers: bool
 ) -> list[str]:
-    """Return what stays the same along directions of parameters, as sums; as products if they are exponents."""
+    """Return the invariants along directions of parameters, as sums, or as products if directions are exponents."""
     invariants = _clear_denominators(_rational_null_space(names, _clear_denominators(directions)))
     if not are_powers:
         return [_format_parameter_sum(way, names) for way in invariants]
-    # The first factor in the order of the names that is in the numerator leads.
+    # The first factor in the numerator, in the order of the names, comes first.
     ordered = [sorted(way.items(), key=lambda item: (item[1] < 0, names.index(item[0]))) for way in invariants]
     return [format_powers({name: Fraction(power) for name, power in way}) for way in ordered]
 
 
 def _clear_denominators(directions: Sequence[Mapping[str, Fraction | None]]) -> list[dict[str, int]]:
-    """Return multiples of the directions with whole numbers."""
+    """Return integer multiples of the directions."""
     whole = []
     for way in directions:
         values = {name: value or Fraction(0) for name, value in way.items()}
@@ -382,7 +382,7 @@ def _clear_denominators(directions: Sequence[Mapping[str, Fraction | None]]) -> 
 
 
 def _format_parameter_sum(weights: Mapping[str, int], names: Sequence[str]) -> str:
-    """Return a sum of parameters as text, in the order of the names; the first one is positive."""
+    """Return a sum of parameters as text, in the order of the names, with a positive first term."""
     ordered, text = sorted(weights.items(), key=lambda item: names.index(item[0])), ""
     for name, value in ((name, value if ordered[0][1] > 0 else -value) for name, value in ordered):
         size = name if abs(value) == 1 else f"{abs(value)}*{name}"
@@ -391,13 +391,13 @@ def _format_parameter_sum(weights: Mapping[str, int], names: Sequence[str]) -> s
 
 
 def input_output_coefficients(problem: IdentifiabilityProblem) -> list[Scalar]:
-    """Return what determines the behaviour of all that was measured, as functions of the parameters.
+    """Return the parameter functions that determine the behaviour of the measured quantities.
 
-    These are the coefficients of the relations, those of the known functions of time in them with their rates and
-    frequencies, and the delays.
+    These are the coefficients of the relations and of known functions of time in them, the rates and frequencies of
+    these functions, and the delays.
     """
     system, ring = problem.system, problem.system.operator.ring
-    # The equations, with a column for each observable that is no channel.
+    # The equations, with a column for each observable that is not a channel.
     others, own = [i for i, place in enumerate(problem.channel_indices) if place is None], problem.observables
     width, zero = system.operator.width, list[Scalar]()
     entries = [[*row, *[zero] * len(others)] for row in system.operator.entries()]
@@ -408,7 +408,7 @@ def input_output_coefficients(problem: IdentifiabilityProblem) -> list[Scalar]:
     hidden = set(range(width)) - problem.measured_channels
     joined = OperatorMatrix.from_scalars(ring, entries, width + len(others))
     count = len(joined.rows)
-    # What each relation is combined from is carried along, for the right-hand sides.
+    # The combination that gives each relation is carried along, for the right-hand sides.
     rows: list[Vector] = [
         [*row, *([bottom] if i == k else [] for k in range(count))]
         for i, (row, bottom) in enumerate(zip(joined.rows, joined.denominators, strict=True))
@@ -428,9 +428,9 @@ def input_output_coefficients(problem: IdentifiabilityProblem) -> list[Scalar]:
 def find_implied_equations(
     system: System, channels: Collection[str]
 ) -> tuple[OperatorMatrix, list[ExponentialPolynomial]]:
-    """Return both sides of the equations between some channels that a system implies; columns of others are zero.
+    """Return both sides of the implied equations between some channels; the columns of other channels are zero.
 
-    With a channel, its delayed ones remain.
+    The delayed channels of a remaining channel remain as well.
 
     Examples
     --------

@@ -213,7 +213,7 @@ class System:
         if basis is not None:
             chosen = matrices.build_basis(basis, basis_forms, ring, self._channels, variable)
             self._basis_expressions, self._free_function_basis = chosen
-            # An invalid basis is rejected now; all else is computed when it is first used.
+            # An invalid basis is rejected now; everything else is computed on first use.
             _ = self.parametrization
 
     def __getstate__(self) -> dict[str, Any]:

@@ -14,6 +14,6 @@ __all__ = ["compute_results", "fit_file", "read_record", "write_results"]
 
 def __getattr__(name: str) -> Any:
     if name == "read_record":
-        # Loads the estimator, which most commands do not need.
+        # This loads the estimator, which most commands do not need.
         return import_module("lodekit.workflow.new_data").read_record
     raise AttributeError(f"module 'lodekit.workflow' has no attribute {name!r}")

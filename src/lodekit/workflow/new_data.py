@@ -29,7 +29,7 @@ def columns_of_fit(gp: LODEGP, path: str | Path) -> dict[str, str]:
 
 
 def read_options_of_fit(gp: LODEGP) -> dict[str, Any]:
-    """Return how files for a model are read: from when times are counted, and in which units."""
+    """Return the options for reading files for a model: time origin and units."""
     return {"since": gp.fit_.clock.origin, "units": gp.fit_.labels.units, "in_shell": True}
 
 
@@ -83,10 +83,10 @@ def monitor_rows(
 ) -> Iterator[dict[str, Any] | str | None]:
     """Yield one dict for each value of each row as it arrives: time, measurement, prediction, alarm.
 
-    Strings are messages for users. None follows all rows that have arrived so far: then is the time to print. A
+    Strings are messages for users. None follows all rows that have arrived so far: then output can be printed. A
     horizon, in the unit of time, adds forecasts that far ahead.
     """
-    #: Rows up to this time, and so many at this time, were used by the fit, or by the resumed stream.
+    #: The fit, or the resumed stream, has used rows up to this time, and this number of rows at this time.
     last_time, rows_at_time, n_skipped = stream.time, stream.filter_state.rows_at_time, 0
     previous, last_step = math.nan, math.inf
     options = {**table_checks(gp.system), **read_options_of_fit(gp)}

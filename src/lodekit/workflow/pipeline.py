@@ -1,4 +1,4 @@
-"""From files to results: read a system and its measurements, fit, and compute tables, figures and a report.
+"""From files to results: reading a system and its measurements, fitting, tables, figures and a report.
 
 Nothing is printed here; the command line and the studio show what these functions return.
 """
@@ -44,7 +44,7 @@ def prediction_table(
     """
     names, parts = gp.fit_.setup.channels if observables is None else observables, []
     for record, record_times in times.items():
-        # In blocks of rows, so that memory does not grow with the number of times.
+        # Predict in blocks of rows, so that memory does not grow with the number of times.
         blocks = np.split(record_times, range(5000, len(record_times), 5000))
         with track_progress("predicting", len(blocks)) as advance:
             moments = []
@@ -59,7 +59,7 @@ def prediction_table(
 def forecast_table(
     gp: LODEGP, horizon: int | str, observables: Sequence[str] | None = None, record: str | None = None
 ) -> dict[str, Any]:
-    """Return predictions some rows or time ahead at the times of each record, with standard deviations, as columns."""
+    """Return predictions a number of rows or a time ahead at the times of each record, with standard deviations."""
     from lodekit.results.forecast import forecast_observables, parse_horizon
 
     parts = []
@@ -72,7 +72,7 @@ def forecast_table(
 
 
 def _concatenate_records(gp: LODEGP, parts: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Return the tables of all records of a model as one, with a column of their names; None for missing cells."""
+    """Return the tables of all records of a model as one, with a column of record names; None for missing cells."""
     if len(gp.records_) == 1:
         return parts[0][1]
     columns: dict[str, Any] = {"record": [record for record, own in parts for _ in own["t"]]}
@@ -85,7 +85,7 @@ def _concatenate_records(gp: LODEGP, parts: Sequence[tuple[str, dict[str, Any]]]
 def mean_std_table(
     gp: LODEGP, times: Array, observables: Sequence[str], mean: Array, std: Array, known_channels: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return times, dates where there are any, means and standard deviations, as columns; what is known has no std."""
+    """Return times, dates if there are any, means and standard deviations as columns; known channels have no std."""
     columns: dict[str, Any] = {"t": times.tolist(), **date_column(gp.labels_, times)}
     for number, name in enumerate(observables):
         merge_columns(columns, [(name, mean[:, number].tolist())])
@@ -97,9 +97,9 @@ def mean_std_table(
 def sample_table(
     gp: LODEGP, times: Mapping[str, Array], observables: Sequence[str] | None = None, *, size: int = 1, seed: int = 0
 ) -> dict[str, Any]:
-    """Return samples of the posterior as columns: the number of the sample, times, dates, channels, and parameters.
+    """Return samples of the posterior as columns: sample number, times, dates, channels, and parameters.
 
-    Each sample solves the equations at its own parameters; estimated ones are columns, too.
+    Each sample solves the equations at its own parameter values; estimated parameters are columns as well.
 
     Shapes: times (n,).
     """
@@ -117,7 +117,7 @@ def sample_table(
 
 
 def date_column(labels: Mapping[str, Any], times: Iterable[float]) -> dict[str, list[str]]:
-    """Return a column of dates for times that are counted since an origin; nothing where there is none.
+    """Return a column of dates for times since an origin; empty if times are numbers.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def to_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     """
 
     def format_cell(cell: Any) -> Any:
-        # A spreadsheet would evaluate such texts.
+        # A spreadsheet would evaluate these texts.
         if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")):
             return f"'{cell}"
         return repr(float(cell)) if isinstance(cell, float) else cell
@@ -159,7 +159,7 @@ def to_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     return target.getvalue()
 
 
-#: What a fit may write; a file of measurements beside it is never taken for one of these.
+#: Files that a fit may write; data files are never mistaken for them.
 RESULT_FILES = {
     *("report.html", "predictions.csv", MODEL_FILE),
     *("channels.png", "equations.png", "parameters.png", "modes.png"),
@@ -171,11 +171,11 @@ RESULT_FILES = {
 class FitRun:
     """A fit with its origin, for the report.
 
-    gp: Fitted.
+    gp: The fitted model.
     source: The name of the data.
     command: The command that reproduces it; empty if there is none.
-    notes: Observations about the data, for users.
-    code: Python code that makes the same fit; empty if it is not known.
+    notes: Notes about the data, for users.
+    code: Python code that repeats the fit; empty if it is unknown.
     """
 
     gp: LODEGP
@@ -275,7 +275,7 @@ def prepare_fit(
     in_shell: bool = False,
     **arguments: Any,
 ) -> tuple[LODEGP, LoadedData]:
-    """Return the estimator of a system file, not fitted yet, and the measurements for it."""
+    """Return the unfitted estimator of a system file, and its measurements."""
     from lodekit.data.sources import load_data
     from lodekit.model import LODEGP
     from lodekit.prior.observables import table_checks
@@ -323,7 +323,7 @@ def _list_paths(data: str | Path | Sequence[str | Path]) -> list[str | Path]:
 
 
 def with_parameter_values(file: SystemFile, fixed: Mapping[str, float], starts: Mapping[str, float]) -> SystemFile:
-    """Return a system file in which some parameters are known, or start somewhere."""
+    """Return a system file with known values or start values for some parameters."""
     system = file.system
     if not fixed and not starts:
         return file
@@ -340,7 +340,7 @@ def with_parameter_values(file: SystemFile, fixed: Mapping[str, float], starts: 
 
 
 def read_model(path: str | Path) -> LODEGP:
-    """Return a saved model; a folder that a fit has written is as good as the model in it."""
+    """Return a saved model, from its file or from the folder of its fit."""
     from lodekit.model import LODEGP
 
     place = Path(path)
@@ -357,9 +357,9 @@ def read_model(path: str | Path) -> LODEGP:
 def compute_results(
     fit_run: FitRun, *, figures: bool = True, data: Mapping[str, Any] | None = None, n_times: int = 400
 ) -> dict[str, str | bytes]:
-    """Return the contents of all files that a fit writes except the model, by name; nothing is written yet.
+    """Return the contents of all files that a fit writes except the model, by name, without writing them.
 
-    They are a report, predictions at `n_times` times, and figures where matplotlib is installed.
+    They are a report, predictions at `n_times` times, and figures if matplotlib is installed.
     """
     from lodekit.report import make_report
 
@@ -398,15 +398,15 @@ def explain_missing_results(gp: LODEGP, *, figures: bool = True) -> list[str]:
 def write_results(fit_run: FitRun, contents: Mapping[str, str | bytes], folder: str | Path) -> dict[str, Path]:
     """Write a model and its results to a folder, and return the paths by name.
 
-    Results were computed before, so that an interruption leaves no incomplete files; what an earlier fit has left
-    in the folder, and this one has not, is removed.
+    Results are computed before, so that an interruption leaves no incomplete files; files of an earlier fit that this
+    one does not have are removed.
     """
     place = make_folder(folder)
     fit_run.gp.save(place / MODEL_FILE)
     for name, content in contents.items():
         write_atomically(place / name, content)
     for name in RESULT_FILES - {MODEL_FILE, *contents}:
-        # It would be taken for a part of this fit.
+        # Otherwise it would seem to belong to this fit.
         (place / name).unlink(missing_ok=True)
     return {name: place / name for name in (*contents, MODEL_FILE)}
 
@@ -429,7 +429,7 @@ def _draw_figures(gp: LODEGP) -> dict[str, bytes]:
     drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "equations.png": gp.plot_residual}
     window = gp.fit_.measurements.available_window
     if not gp.certificate([0.5 * (window[0] + window[1])], samples=0).mean.residuals.shape[1]:
-        # White noise drives every equation: values of curves cannot be put into any.
+        # White noise drives every equation, so curves cannot be substituted into any.
         del drawn["equations.png"]
     if any(estimate.note != "fixed" for estimate in gp.parameters_.values()):
         drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")

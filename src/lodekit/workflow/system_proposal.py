@@ -21,7 +21,7 @@ class ColumnRole:
     """The proposed role of a column.
 
     input_kind: The interpolation of an input between samples; empty for a measured channel.
-    reason: For users.
+    reason: The reason, for users.
     """
 
     channel: str
@@ -48,17 +48,17 @@ def guess_column_roles(
     return _guess_roles({name: known[column] for name, column in places.items() if column in known})
 
 
-#: Words in names of columns that hold weather.
+#: Words in the names of weather columns.
 _WEATHER_WORDS = (
     r"outdoor|outside|exterior|ambient|t?amb|t?ext|weather|solar|sun|irradiance|irradiation|radiation|ghi|dni|dhi|wind"
     r"|au(?:ss|ß)en\w*|globalstrahlung|ext[eé]rieure?"
 )
-#: A room has an outdoor temperature; the outlet of a heat exchanger is called so, too.
+#: With a room, "out" is an outdoor temperature; otherwise it may be the outlet of a heat exchanger.
 _ROOM_WORDS, _OUTDOOR_WORDS = r"room|indoor|zone", r"t?out"
 
 
 def _guess_roles(columns: Mapping[str, ColumnPreview]) -> list[ColumnRole]:
-    """Return the roles of columns by channel: inputs are stepped, or weather beside something else that is measured."""
+    """Return the roles of columns by channel: inputs are stepped, or weather beside other measured channels."""
 
     def names_one_of(words: str, column: ColumnPreview) -> bool:
         return bool(re.search(rf"(?<![a-z])({words})(?![a-z])", column.name.lower()))
@@ -96,7 +96,7 @@ def _channel_names(columns: Sequence[ColumnPreview], has_header: bool) -> list[s
 
 
 def _interval_of_column(column: ColumnPreview) -> IntervalObservable | None:
-    """Return which average of a channel a column holds as its name says, ``mean(T, 300) [degC]``; None for values."""
+    """Return the average of a channel in the name of a column, ``mean(T, 300) [degC]``; None for point values."""
     try:
         interval = parse_interval(re.sub(r"\s*\[[^\[\]]*\]\s*$", "", column.name))
     except EquationError:
@@ -107,7 +107,7 @@ def _interval_of_column(column: ColumnPreview) -> IntervalObservable | None:
 def propose_first_order_equations(roles: Sequence[ColumnRole]) -> tuple[str, dict[str, str]]:
     """Return proposed equations and the definitions of their parameters; empty without inputs or outputs.
 
-    Each output follows all inputs with a gain each, one time constant and an offset.
+    Each output responds to all inputs with one gain for each, one time constant and an offset.
     """
     inputs = [guess.channel for guess in roles if guess.input_kind]
     outputs = [guess.channel for guess in roles if not guess.input_kind]
@@ -146,7 +146,7 @@ def propose_system_file(
     dt: float | None = None,
     split_gaps: bool = False,
 ) -> str:
-    """Return the text of a system file with what a data file tells."""
+    """Return the text of a system file with the information from a data file."""
     about = dict(parameter_definitions or {})
     remark = ""
     if not equations:
@@ -177,7 +177,7 @@ def propose_system_file(
 def _consistent_units(
     preview: TablePreview, roles: Sequence[ColumnRole], equations: str, parameters: Sequence[str]
 ) -> dict[str, str]:
-    """Return the units that names of columns tell; none where equations contradict them."""
+    """Return the units in column names; none if the equations contradict them."""
     own = [guess for guess in roles if (average := _interval_of_column(guess.column)) is None or not average[2]]
     units = {guess.channel: guess.column.unit for guess in own if guess.column.unit}
     if preview.time is not None and preview.time.unit:
@@ -193,7 +193,7 @@ def _consistent_units(
 def _explicit_columns(
     preview: TablePreview, roles: Sequence[ColumnRole], mapping: Mapping[str, str]
 ) -> dict[str, int | str]:
-    """Return the columns that their names do not tell; those without a name by number."""
+    """Return the columns that are not found by their names; columns without a name by number."""
     found: dict[str, int | str] = {}
     if preview.time is not None and [name for name in preview.names if is_time_name(name)] != [preview.time.name]:
         found["t"] = preview.time.name if _has_column_name(preview, preview.time) else preview.time.number
@@ -207,7 +207,7 @@ def _explicit_columns(
 
 
 def _is_recognized_by_name(preview: TablePreview, channel: str, column: ColumnPreview) -> bool:
-    """Return whether the name of a column tells by itself that it is that of a channel."""
+    """Return whether a column is assigned to a channel by its name."""
     try:
         time = None if preview.time is None else preview.time.name
         return resolve_columns(preview.names, [channel], None, time).values[channel] == column.name

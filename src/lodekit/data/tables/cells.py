@@ -17,13 +17,13 @@ _StringColumns = Mapping[str, StringColumn]
 _IS_DIGIT = np.isin(np.arange(256), list(b"0123456789"))
 _SWAP_POINT_AND_COMMA = np.arange(256, dtype=np.uint8)
 _SWAP_POINT_AND_COMMA[[ord("."), ord(",")]] = ord(","), ord(".")
-#: Cells without a value, in small letters.
+#: Cells without a value, in lower case.
 MISSING_MARKERS = (
     *("", "na", "n/a", "nan", "-nan", "null", "none", "-", "--", "---", "?"),
     # Errors of spreadsheets, in English and German.
     *("#n/a", "#nv", "#value!", "#wert!", "#div/0!", "#ref!", "#bezug!"),
 )
-#: The first rows of a block settle most questions.
+#: The first rows of a block answer most questions.
 _SAMPLE_ROWS = 1000
 _NUMBER_PATTERN = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*|,\d+)?|[.,]\d+)(?:e[+-]?\d+)?|inf(?:inity)?)", re.IGNORECASE)
 _TIME_OF_DAY_PATTERN = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?")
@@ -44,7 +44,7 @@ def is_data_cell(text: str) -> bool:
 
 
 def is_missing(text: str) -> bool:
-    """Return whether a cell says that its value is missing.
+    """Return whether a cell marks a missing value.
 
     Examples
     --------
@@ -55,22 +55,22 @@ def is_missing(text: str) -> bool:
 
 
 def normalize_missing(column: StringColumn) -> StringColumn:
-    """Return the texts of a column without blanks around them, and empty where a word says that they are missing."""
+    """Return the texts of a column without surrounding white space; those that mark missing values become empty."""
     texts = column.strip()
     return texts.mask(texts.equals_any(MISSING_MARKERS))
 
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """How the numbers of a table are written, as far as the cells that were seen tell; parts of a table add.
+    """The number format of a table, as far as the cells read so far determine it; formats of parts of a table add.
 
-    decimal_mark: The decimal mark; empty where no number had one.
-    column_types: Columns, and whether they hold numbers, or true and false.
-    is_unambiguous: Whether some number tells that the mark does not separate thousands.
-    ambiguous_cells: Columns: a cell that may be thousands (empty where there is none), and whether others have no
-        mark at all.
-    example_rows: Where the first cell stands that has the mark, under ``""``, and the first of each column, by its
-        name.
+    decimal_mark: The decimal mark; empty if no number has one.
+    column_types: By column: "number", or "truth" for true and false.
+    is_unambiguous: Whether some number shows that the mark does not separate thousands.
+    ambiguous_cells: By column: a cell that may contain thousands (empty if there is none), and whether other cells
+        have no mark.
+    example_rows: The row of the first cell with the mark, under ``""``, and of the first number of each column, by
+        its name.
     """
 
     decimal_mark: str = ""
@@ -102,10 +102,10 @@ class NumberFormat:
         return NumberFormat(mark, types, unambiguous, ambiguous, examples)
 
     def describe(self, separator: str) -> list[str]:
-        """Return what was found out, once all cells were seen; raise where 1,234 is probably one thousand and more.
+        """Return notes about the number format after all cells are read; raise if 1,234 probably means 1234.
 
-        Any other number with the mark, such as 1,5 or 0,125, settles that it is the decimal mark. A column where some
-        numbers have three digits behind the mark and the others have no mark at all looks like thousands.
+        Any other number with the mark, such as 1,5 or 0,125, proves that it is the decimal mark. Numbers look like
+        thousands if some of a column have three digits after the mark and the others have no mark.
         """
         notes = [f"decimal {'comma' if self.decimal_mark == ',' else 'point'}"]
         if self.is_unambiguous:
@@ -125,7 +125,7 @@ class NumberFormat:
 def parse_number_columns(
     columns: Mapping[str, StringColumn], locations: RowLocations, separator: str, decimal_mark: str = ""
 ) -> tuple[dict[str, Array], NumberFormat]:
-    """Return the numbers in columns of texts, NaN where they are missing, and how they are written."""
+    """Return the numbers in columns of texts, NaN for missing ones, and their format."""
     texts, found, decimal_mark = _parse_with_decimal_mark(columns, locations, decimal_mark)
     kinds = {}
     for name, numbers in found.items():
@@ -138,7 +138,7 @@ def parse_number_columns(
         if np.isfinite(numbers).any():
             first_cell = texts[name][int(np.argmin(texts[name].is_missing))]
             kinds[name] = "truth" if first_cell.lower() in ("true", "false") else "number"
-    # The first rows of most columns contain the mark already.
+    # The first rows of most columns already contain the mark.
     parts = {name: (column.head(_SAMPLE_ROWS), column) for name, column in texts.items()}
     marked = {name: pair[1] for name, pair in parts.items() if any(x.contains(decimal_mark).any() for x in pair)}
     where = {name: locations.format_row(int(np.argmax(np.isfinite(found[name])))) for name in kinds}
@@ -151,7 +151,7 @@ def parse_number_columns(
 
 
 def parse_mostly_numbers(column: StringColumn) -> Array | None:
-    """Return the numbers in a column of texts, NaN for all else; None unless at least half of the cells are numbers."""
+    """Return the numbers in a column of texts, NaN for other cells; None unless at least half of them are numbers."""
     cleaned = {"": normalize_missing(column)}
     found = [_parse_columns(cleaned, mark)[""] for mark in ".,"]
     numbers = max(found, key=lambda values: int(np.isfinite(values).sum()))
@@ -161,8 +161,8 @@ def parse_mostly_numbers(column: StringColumn) -> Array | None:
 def _parse_with_decimal_mark(
     columns: _StringColumns, places: RowLocations, mark: str
 ) -> tuple[_StringColumns, Mapping[str, Array], str]:
-    """Return texts, their numbers, and the decimal mark with which all of them are numbers."""
-    # The first records say which mark is likely; the other one is tried only where that fails.
+    """Return texts, their numbers, and the decimal mark with which all of them are numbers; raise if there is none."""
+    # The first rows suggest the mark; the other one is tried only if it fails.
     sample = {name: normalize_missing(texts.head(_SAMPLE_ROWS)) for name, texts in columns.items()}
     marks = [mark] if mark else sorted(".,", key=lambda one: _count_invalid(sample, _parse_columns(sample, one)))
     numbers = _parse_columns(columns, marks[0])
@@ -203,7 +203,7 @@ def _count_invalid(columns: _StringColumns, numbers: Mapping[str, Array]) -> int
 def _invalid_cell_error(
     columns: _StringColumns, numbers: Mapping[str, Array], mark: str, places: RowLocations
 ) -> DataError:
-    """Return the error about the first cell that holds no number."""
+    """Return the error about the first cell that is not a number."""
     bad = {name: _invalid_cells(texts, numbers[name]) for name, texts in columns.items()}
     record, name = min((int(np.argmax(mask)), name) for name, mask in bad.items() if mask.any())
     cell = columns[name][record]
@@ -223,13 +223,13 @@ def _invalid_cell_error(
 
 
 def _detect_thousands(columns: _StringColumns, mark: str, separator: str) -> tuple[bool, dict[str, tuple[str, bool]]]:
-    """Return whether no cell can be thousands, and what may be: see `NumberFormat`."""
+    """Return whether no cell can contain thousands, and else the ambiguous cells: see `NumberFormat`."""
     if mark == "." and separator != ";":
         return True, {}
     if not mark:
         return False, {name: ("", not texts.is_missing.all()) for name, texts in columns.items()}
     doubtful = {}
-    for size in (_SAMPLE_ROWS, None):  # most files settle it at once
+    for size in (_SAMPLE_ROWS, None):  # most files are decided by the first rows
         for name, texts in columns.items():
             some = texts if size is None else texts.head(size)
             some = some.select(~some.is_missing)
@@ -241,7 +241,7 @@ def _detect_thousands(columns: _StringColumns, mark: str, separator: str) -> tup
 
 
 def _look_like_thousands(texts: StringColumn, mark: str) -> bool:
-    """Return whether all of some numbers look like 1,234: up to three digits, the mark, and three more."""
+    """Return whether all texts look like 1,234: up to three digits, the mark, and three more digits."""
     if not len(texts):
         return True
     data, places = texts.data, texts.rfind(mark)

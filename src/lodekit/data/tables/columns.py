@@ -28,33 +28,33 @@ class ArgumentSyntax:
     in_shell: bool = False
 
     def column_mapping(self, columns: Mapping[str, str | int]) -> str:
-        """Return how observables are told their columns."""
+        """Return the argument that assigns columns to observables."""
         if self.in_shell:
             return " ".join(f"--map {shlex.quote(name)}={shlex.quote(str(own))}" for name, own in columns.items())
         return f"columns={dict(columns)!r}"
 
     @property
     def record_column(self) -> str:
-        """How a column that says which record a line belongs to is told."""
+        """The argument that names the column of the record."""
         return "--records COLUMN" if self.in_shell else "records=COLUMN"
 
     @property
     def file_group(self) -> str:
-        """How files that are pieces of one record are told from those that are records of their own."""
+        """How to group files that belong to one record."""
         return "one pattern in quotes" if self.in_shell else "a pattern, or a list in the list: [[a, b], c]"
 
     @property
     def time_step_name(self) -> str:
-        """What tells the time between two rows."""
+        """The argument for the sampling interval."""
         return "--dt" if self.in_shell else "dt"
 
     @property
     def time_step(self) -> str:
-        """How the time between two rows is told, where there is no column of times."""
+        """The argument for the sampling interval, with a placeholder value."""
         return f"{self.time_step_name} STEP" if self.in_shell else f"{self.time_step_name}=STEP"
 
 
-#: What stands for a column where a channel is not to be read.
+#: Stands for a column if a channel is not to be read.
 IGNORED_COLUMN = "-"
 _TIME_NAMES = (
     "time",
@@ -69,7 +69,7 @@ _TIME_NAMES = (
     "zeitstempel",
 )
 _BRACKETED_UNIT_PATTERN = re.compile(r"\s*(?:\[[^\[\]]*\]|\([^()]*\))$")
-#: The unit of a time may stand behind it without brackets.
+#: The unit of a time may follow it without brackets.
 _TIME_UNIT_PATTERN = re.compile(
     r"(?:_|\s+in\s+|\s*/\s*|,\s*)(?:[munµμ]?s|[mu]?sec|seconds?|min|minutes?|h|hr|hours?|d|days?)$"
 )
@@ -78,10 +78,10 @@ _STD_PATTERN = re.compile(r"std\((?!\s*t\s*\))(.+)\)")
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """The columns of a file that are read.
+    """The columns of a table to read.
 
-    values, noise: Noise only where the mapping names it.
-    record: The column that says which record a line belongs to; empty where none does.
+    values, noise: Columns by observable; noise only if the mapping names it.
+    record: The column that contains the record of each row; empty if there is none.
     """
 
     time: str
@@ -91,16 +91,16 @@ class ColumnMapping:
 
     @property
     def numeric(self) -> list[str]:
-        """Every column of times and numbers, each once."""
+        """All columns of times and numbers, without duplicates."""
         return list(dict.fromkeys([self.time, *self.values.values(), *self.noise.values()]))
 
     @property
     def used(self) -> list[str]:
-        """Every column that is read, each once."""
+        """All columns to read, without duplicates."""
         return [*self.numeric, *([self.record] if self.record else [])]
 
     def with_record(self, names: Sequence[str], record: str, *, allow_numbers: bool = True) -> ColumnMapping:
-        """Return the same columns, and the one that says which record a line belongs to.
+        """Return the same columns, and the column that contains the record of each row.
 
         Examples
         --------
@@ -114,7 +114,7 @@ class ColumnMapping:
 
 
 def parse_mapping(texts: Iterable[str]) -> dict[str, str]:
-    """Return what ``--map`` options say: observable (or ``t``) to column.
+    """Return the columns in ``--map`` options: observable (or ``t``) to column.
 
     Examples
     --------
@@ -133,17 +133,17 @@ def parse_mapping(texts: Iterable[str]) -> dict[str, str]:
 
 
 def format_column_list(names: Sequence[str]) -> str:
-    """Return the names of columns for a message; many are cut short."""
+    """Return the names of columns for a message; a long list is shortened."""
     return ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
 
 
 def have_number_names(names: Sequence[str]) -> bool:
-    """Return whether columns are called 1, 2, 3 and so on, as those of a file without a header are."""
+    """Return whether columns are named 1, 2, 3 and so on, like those of a file without a header."""
     return list(names) == [str(number) for number in range(1, len(names) + 1)]
 
 
 def is_time_name(name: str) -> bool:
-    """Return whether a column is called like a time; a capital T is a temperature more often.
+    """Return whether a column has the name of a time; a capital T is more often a temperature.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def resolve_columns(
     syntax: ArgumentSyntax = ArgumentSyntax(),  # noqa: B008 - it cannot change
     allow_numbers: bool = True,
 ) -> ColumnMapping:
-    """Return which column is what: what the mapping says, then equal names, then names that differ in case and unit.
+    """Assign columns: first by the mapping, then by equal names, then by names that differ only in case and unit.
 
     Examples
     --------
@@ -203,10 +203,10 @@ def resolve_columns_of_tables(
     syntax: ArgumentSyntax = ArgumentSyntax(),  # noqa: B008 - it cannot change
     allow_numbers: bool = True,
 ) -> list[ColumnMapping]:
-    """Return the columns of several tables that belong together, by the rules of `resolve_columns`.
+    """Return the columns of several tables of one record, by the rules of `resolve_columns`.
 
-    Each may measure some of the channels only: a column that the mapping names must be in one of them at least. A
-    channel that is mapped to ``-`` is left out, though a column is called like it.
+    Each table may contain only some of the channels: a mapped column must be in at least one of them. A channel that is
+    mapped to ``-`` is left out, even if a column has its name.
 
     Examples
     --------
@@ -229,7 +229,7 @@ def resolve_columns_of_tables(
         own = {k: c for k, c in asked.items() if not several or k == "t" or _has_column(names, c, allow_numbers)}
         with prefix_errors(where):
             if several:
-                # A column of noise may be in many tables, and counts where that of its values is.
+                # A noise column may be in many tables; it is used in those that contain the values.
                 plain = {k: c for k, c in own.items() if not _STD_PATTERN.fullmatch(k)}
                 values = resolve_columns(names, channels, plain, time, **options).values if plain != own else {}
                 own = {k: c for k, c in own.items() if not (m := _STD_PATTERN.fullmatch(k)) or m[1].strip() in values}
@@ -278,7 +278,7 @@ def _requested_columns(
 
 
 def _locate_column(names: Sequence[str], key: str, wanted: str, by_number: bool) -> str:
-    """Return the column that is meant by its name, its number counted from one, or its name without a unit."""
+    """Return the column with a given name, number (counted from one), or name without a unit."""
     if wanted in names:
         return wanted
     if by_number and re.fullmatch(r"[0-9]{1,6}", wanted):
@@ -295,12 +295,12 @@ def _locate_column(names: Sequence[str], key: str, wanted: str, by_number: bool)
 
 
 def _strip_unit(name: str) -> str:
-    """Return a name without blanks around it and without a unit in brackets."""
+    """Return a name without surrounding white space and without a unit in brackets."""
     return _BRACKETED_UNIT_PATTERN.sub("", unicodedata.normalize("NFKC", name).strip()).strip()
 
 
 def _similar_names(wanted: str, names: Iterable[str]) -> list[str]:
-    """Return the columns that are called so but for a unit; where there are none, but for the case as well."""
+    """Return the columns whose names differ only in the unit; if there are none, only in unit and case."""
     plain = {name: _strip_unit(name) for name in names}
     target = _strip_unit(wanted)
     found = [name for name, text in plain.items() if text == target]
@@ -342,7 +342,7 @@ def _find_time_column(
 def _match_interval_means(
     names: Sequence[str], channels: Sequence[str], taken: set[str], wanted: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the columns that are called like averages of channels, such as ``mean(T, 300)``, by these."""
+    """Return the columns named like averages of channels, such as ``mean(T, 300)``, by these averages."""
     found: dict[str, str] = {}
     for column in names:
         if column in taken:
@@ -381,7 +381,7 @@ def _match_similar_names(
 
 
 def reuse_columns(known: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Return which of some columns hold what those of another file held; nothing where none does.
+    """Return the columns of an earlier file that another file also has.
 
     Examples
     --------
@@ -389,22 +389,22 @@ def reuse_columns(known: Mapping[str, str], names: Sequence[str]) -> dict[str, s
     {'T': 'temp. 1'}
     """
     has_header = not have_number_names(names)
-    # The number of a column says nothing about a file that has names, and may have them in another order.
+    # Column numbers do not apply to a file with a header, whose columns may have another order.
     usable = {IGNORED_COLUMN, *(name for name in names if name.isdigit() != has_header)}
     return {name: column for name, column in known.items() if column in usable}
 
 
 _UNIT_IN_BRACKETS_PATTERN = re.compile(r"(?:\[(?P<square>[^\[\]]*)\]|\((?P<round>[^()]*)\))\s*$")
 _UNIT_SUFFIX_PATTERN = re.compile(r"(?:_|\s+in\s+|\s*/\s*|,\s*)(?P<unit>[^\W\d_]+)$")
-#: What people write where there is no unit.
+#: Common marks for quantities without a unit.
 _DIMENSIONLESS_MARKERS = ("", "-", "--", "1", "none", "n/a", "/")
 _DERIVATIVE_PATTERN = re.compile(r"(?P<channel>\w+)(?P<primes>'+)")
 
 
 def unit_from_name(column: str, *, is_time: bool = False) -> str:
-    """Return the unit in the name of a column; empty where there is none.
+    """Return the unit in the name of a column; empty if there is none.
 
-    Square brackets hold units. Others hold remarks as well: what is no known unit is none there.
+    Square brackets always contain a unit, round ones only if it is a known unit; otherwise they contain a remark.
 
     Examples
     --------
@@ -465,7 +465,7 @@ def find_column_conversions(
             notes.append(f"{name} is converted from {own} to {target.replace('(', '').replace(')', '')}")
     for name, column in columns.noise.items():
         own, target = unit_from_name(column), _target_unit(name, declared, from_headers)
-        # Without a unit of its own, noise has that of the values beside it.
+        # Without its own unit, a noise column has the unit of the values.
         known = found.get(name, UnitConversion())
         found[f"std({name})"] = _require_conversion(name, column, own, target) if own and target else known
     return {name: conversion for name, conversion in found.items() if not conversion.is_identity}, notes

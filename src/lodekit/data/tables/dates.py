@@ -32,7 +32,7 @@ _DATE_PATTERNS = {
 }
 _DATETIME_PATTERNS = {order: re.compile(pattern + _TIME_PATTERN) for order, pattern in _DATE_PATTERNS.items()}
 _AMBIGUOUS_PATTERN = re.compile(_DATE_PATTERNS[_AMBIGUOUS_ORDER])
-#: Digits in one place look the same, whatever they are.
+#: Maps all digits to one class, so that texts with the same layout are equal.
 _DIGIT_CLASSES = np.arange(256, dtype=np.uint8)
 _DIGIT_CLASSES[list(b"0123456789")] = ord("0")
 _EXPECTED_FORMAT = "a date such as 2024-03-01 12:00:00"
@@ -42,9 +42,9 @@ _EXPECTED_FORMAT = "a date such as 2024-03-01 12:00:00"
 class Timestamps:
     """Points in time, to the nanosecond.
 
-    seconds, nanoseconds: Since 1970, whole seconds and the rest; by UTC where there is a zone, else by the clock on
-        the wall; (n,).
-    first: The first of them, with its zone.
+    seconds, nanoseconds: Since 1970, whole seconds and the rest; in UTC if there is a time zone, else in local time;
+        (n,).
+    first: The first date, with its time zone.
     """
 
     seconds: Integers
@@ -52,13 +52,13 @@ class Timestamps:
     first: datetime
 
     def in_zone(self, zone: tzinfo | None) -> Timestamps:
-        """Return dates without a time zone as those of a zone; others as they are.
+        """Return local dates as dates in a time zone; dates with a time zone are unchanged.
 
-        In an hour that the clocks repeat, dates after a step back are those of the second time.
+        In an hour that clocks repeat, dates after a step back belong to the second pass.
         """
         if zone is None or self.first.tzinfo is not None:
             return self
-        # Offsets change at whole quarters of an hour.
+        # UTC offsets change at multiples of 15 minutes.
         quarters, places = np.unique(self.seconds // 900, return_inverse=True)
         moments = [datetime(1970, 1, 1, tzinfo=zone) + timedelta(seconds=900 * part) for part in quarters.tolist()]
         ahead = [
@@ -68,7 +68,7 @@ class Timestamps:
         first, second = np.array(ahead, dtype=np.int64)[:, places]
         is_repeated = first > second
         steps = np.diff(self.seconds, prepend=self.seconds[:1] - 1)
-        # Rows of every hour have the same date twice.
+        # Hourly rows have one date twice.
         steps_back = steps < 0 if np.median(steps) < 3600 else steps <= 0
         # Steps back are counted within each repeated hour.
         n_back, begins = np.cumsum(steps_back & is_repeated), np.diff(is_repeated, prepend=False) & is_repeated
@@ -79,7 +79,7 @@ class Timestamps:
     def seconds_since(self, origin: datetime) -> Array:
         """Return seconds since a date.
 
-        Whole seconds and the rest are joined last, so that a date gives the same number however it was written.
+        Whole seconds and fractions are added last, so that the result does not depend on how a date is written.
         """
         start = datetime(1970, 1, 1, tzinfo=None if origin.tzinfo is None else UTC)
         whole, rest = divmod(origin - start, timedelta(seconds=1))
@@ -89,7 +89,7 @@ class Timestamps:
 
 @dataclass(frozen=True)
 class Durations:
-    """Lengths of time, such as differences of dates.
+    """Durations, such as differences of dates.
 
     seconds: shape (n,)
     """
@@ -102,7 +102,7 @@ DateFormat = tuple[str, str]
 
 
 def is_date(text: str) -> bool:
-    """Return whether a text has the form of a date.
+    """Return whether a text has the format of a date.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def _detect_order(text: str) -> str | None:
 
 
 def detect_date_format(columns: Iterable[StringColumn]) -> DateFormat | None:
-    """Return how the dates of a table are written; None where its first time is no date."""
+    """Return the format of the dates of a table; None if its first time is not a date."""
     order, first, example, one_large, two_large, same = "", "", "", False, False, True
     for column in columns:
         texts = column.strip()
@@ -146,7 +146,7 @@ def detect_date_format(columns: Iterable[StringColumn]) -> DateFormat | None:
 
 
 def parse_dates(column: StringColumn, locations: RowLocations, date_format: DateFormat | None = None) -> Timestamps:
-    """Return the moments that texts name."""
+    """Return the points in time given by texts."""
     column = column.strip()
     date_format = date_format or detect_date_format([column])
     if date_format is None:
@@ -173,9 +173,9 @@ def parse_dates(column: StringColumn, locations: RowLocations, date_format: Date
 
 
 def _split_fields(column: StringColumn, pattern: re.Pattern[str]) -> tuple[dict[str, Integers], Mask]:
-    """Return the parts of dates by name, zero where one is absent, and which texts match the pattern.
+    """Return the fields of dates by name, zero if one is absent, and which texts match the pattern.
 
-    Texts that differ in their digits alone match alike: one match tells where the digits of all of them stand.
+    Texts that differ only in their digits are parsed together: one match locates the digits of all of them.
     """
     parts = {name: np.zeros(len(column), dtype=np.int64) for name in pattern.groupindex}
     matched = np.zeros(len(column), dtype=bool)
@@ -201,7 +201,7 @@ def _split_fields(column: StringColumn, pattern: re.Pattern[str]) -> tuple[dict[
 
 
 def _split_by_layout(column: StringColumn, rows: Integers, length: int) -> tuple[Integers, Integers]:
-    """Return the rows that differ from the first in digits alone, and the others."""
+    """Return the rows that differ from the first only in digits, and the others."""
     alike = np.ones(len(rows), dtype=bool)
     for offset in range(length):
         own = _DIGIT_CLASSES[column.data[column.starts[rows] + offset]]
@@ -210,7 +210,7 @@ def _split_by_layout(column: StringColumn, rows: Integers, length: int) -> tuple
 
 
 def _parse_field(column: StringColumn, rows: Integers, name: str, match: re.Match[str]) -> Integers | int:
-    """Return a number of each row, or a code for what is no number: 1 or 2 for AM and PM, and -1 for a minus."""
+    """Return a number for each row, or a code if the field is not numeric: 1 or 2 for AM and PM, and -1 for a minus."""
     if name == "half":
         return 1 + (match[name].lower() == "pm")
     if name == "sign":
@@ -226,7 +226,7 @@ def _parse_field(column: StringColumn, rows: Integers, name: str, match: re.Matc
 
 
 def _local_seconds(parts: dict[str, Integers]) -> tuple[Integers, Mask]:
-    """Return seconds since 1970 by the clock on the wall, and whether there are such a day and time."""
+    """Return seconds since 1970 in local time, and whether day and time are valid."""
     year, month, day = parts["year"], parts["month"], parts["day"]
     hour, minute, second = parts["hour"], parts["minute"], parts["second"]
     twelve = parts["half"] > 0
@@ -242,7 +242,7 @@ def _local_seconds(parts: dict[str, Integers]) -> tuple[Integers, Mask]:
 def _utc_offsets(
     parts: dict[str, Integers], column: StringColumn, places: RowLocations, is_zoned: bool
 ) -> Integers | None:
-    """Return how far the clocks are ahead of UTC; None where no zone is given."""
+    """Return the offsets from UTC in seconds; None without time zones."""
     if (wrong := (parts["zone"] > 0) != is_zoned).any():
         record = int(np.argmax(wrong))
         expected = "a time zone as in other rows" if is_zoned else "no time zone, as in other rows"
@@ -259,9 +259,10 @@ _DECIMAL_COMMA_PATTERN = re.compile(r"[+-]?\d+,\d+$")
 
 
 def read_time_list(path: Path) -> tuple[Array, datetime | None] | None:
-    """Return times from a file with one on each line, below a name perhaps, and the first date where they are dates.
+    """Return times from a file with one per line, optionally below a name, and the first date if they are dates.
 
-    None where the file is something else, such as a table. Empty lines, and those that begin with #, do not count.
+    The result is None if the file is something else, such as a table. Empty lines and lines that start with # are
+    skipped.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -270,7 +271,7 @@ def read_time_list(path: Path) -> tuple[Array, datetime | None] | None:
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
     if lines and _parse_number(lines[0][1]) is None and not is_date(lines[0][1]):
-        # Several names belong to a table, in which 40,3 is no decimal number.
+        # Several names belong to a table, in which 40,3 is not a decimal number.
         lines = [] if re.search("[,;\t]", lines[0][1]) else lines[1:]
     if not lines:
         return None

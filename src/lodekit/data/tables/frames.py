@@ -23,20 +23,20 @@ from lodekit.support.arguments import Array, Mask
 from lodekit.support.labels import find_time_zone
 
 ColumnValues = Array | StringColumn | Timestamps | Durations
-#: Units of dates and lengths of time, and how many are in a second.
+#: Units of dates and durations, and how many are in a second.
 TICKS_PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def is_missing_value(value: Any) -> bool:
-    """Return whether a value of some library stands for a missing one."""
+    """Return whether a value of any library represents a missing one."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float) and value != value  # noqa: PLR0124
 
 
 def timestamps_from_ticks(ticks: NDArray[np.int64], unit: str, first: datetime) -> Timestamps:
-    """Return points in time from numbers since 1970.
+    """Return points in time from ticks since 1970.
 
     Shapes: ticks (n,).
     """
@@ -46,11 +46,11 @@ def timestamps_from_ticks(ticks: NDArray[np.int64], unit: str, first: datetime) 
 
 @dataclass(frozen=True)
 class ColumnReader:
-    """What a column is needed for.
+    """Converts a column, or raises an error that names it.
 
-    name: Of the column.
-    locations: Where its records stand.
-    is_time: Whether it holds the times.
+    name: The name of the column.
+    locations: The locations of its rows.
+    is_time: Whether it contains the times.
     """
 
     name: str
@@ -58,11 +58,11 @@ class ColumnReader:
     is_time: bool
 
     def type_error(self, got: str) -> DataError:
-        """Return the error about a kind that cannot be used."""
+        """Return the error about a type that cannot be used."""
         return DataError(f"expected numbers {'or dates ' if self.is_time else ''}in column {self.name}, got {got}")
 
     def check_complete_times(self, got: str, missing: Mask) -> None:
-        """Raise unless dates or lengths of time are wanted, and all of them are there.
+        """Raise unless the column is the time and no date or duration is missing.
 
         Shapes: missing (n,).
         """
@@ -73,7 +73,7 @@ class ColumnReader:
             raise DataError(f"expected a time in every row, column {self.name} has none in {where}")
 
     def read_array(self, values: NDArray[Any]) -> ColumnValues:
-        """Return what an array of NumPy holds."""
+        """Return the content of a NumPy array."""
         kind = values.dtype.kind
         if kind in "biuf":
             return np.asarray(values, dtype=float)
@@ -94,7 +94,7 @@ class ColumnReader:
         return timestamps_from_ticks(ticks, unit, first)
 
     def read_objects(self, values: Sequence[Any]) -> ColumnValues:
-        """Return what a list of objects holds, all of one kind, or missing."""
+        """Return the content of a list of objects, all of one type or missing."""
         missing = np.array([is_missing_value(value) for value in values], dtype=bool)
         pairs = list(zip(values, missing.tolist(), strict=True))
         present = [value for value, absent in pairs if not absent]
@@ -133,13 +133,13 @@ def _to_float(value: Any) -> float:
 
 #: The name of a row of a partition in messages.
 PARTITION_ROW = "partition's row"
-#: Records in a block: more take more memory and are no faster, fewer pay for the start of each transform.
+#: Rows in a block: larger blocks take more memory and are not faster, smaller ones spend more on starting transforms.
 TABLE_BLOCK_ROWS = 1 << 19
 
 
 @dataclass(frozen=True)
 class ArrayTable:
-    """Arrays of one length with names, taken for a DataFrame.
+    """Named arrays of one length, with the interface of a DataFrame.
 
     arrays: shape (n,)
     """
@@ -160,8 +160,8 @@ class ArrayTable:
         return ArrayTable({name: values[key] for name, values in self.arrays.items()})
 
 
-#: Reads some records, given the time column and columns known to hold numbers with a decimal point: returns the
-#: columns as arrays of floats, `StringColumn`, `Timestamps` or `Durations`, and the locations of the records.
+#: Reads a block of rows, given the time column and columns known to hold numbers with a decimal point: returns the
+#: columns as arrays of floats, `StringColumn`, `Timestamps` or `Durations`, and the locations of the rows.
 TableBlock = Callable[[str, Collection[str]], tuple[dict[str, Any], RowLocations]]
 
 
@@ -187,7 +187,7 @@ def is_dask_dataframe(source: object) -> bool:
 
 @dataclass(frozen=True)
 class DataFrameTable:
-    """A DataFrame in memory, of any library that narwhals knows, or a Dask DataFrame."""
+    """A DataFrame in memory, of any library that narwhals supports, or a Dask DataFrame."""
 
     frame: Any
     separator = ""
@@ -195,7 +195,7 @@ class DataFrameTable:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether the rows are in partitions, maybe on a cluster."""
+        """Whether the rows are in partitions, possibly on a cluster."""
         return is_dask_dataframe(self.frame)
 
     @property
@@ -213,7 +213,7 @@ class DataFrameTable:
         return not any(isinstance(label, Integral) for label in self._labels)
 
     def is_numeric(self, name: str) -> bool:
-        """Return whether a column is known to hold numbers."""
+        """Return whether a column is known to contain numbers."""
         label = self._labels[self.names.index(name)]
         if self.is_distributed:
             return self.frame[label].dtype.kind in "iufb"
@@ -225,7 +225,7 @@ class DataFrameTable:
         )
 
     def count_rows(self, limit: float) -> int:
-        """Return the number of records; of a distributed table, more than the limit."""
+        """Return the number of rows; for a distributed table, a number above the limit."""
         return int(limit) + 1 if self.is_distributed else len(_to_narwhals(self.frame))
 
     def partitions(self, names: Sequence[str]) -> list[Any]:
@@ -247,7 +247,7 @@ class DataFrameTable:
 
 
 def _to_narwhals(frame: Any) -> Any:
-    """Return a DataFrame behind the one interface that narwhals gives to all of them; `ArrayTable` has the same."""
+    """Return a DataFrame with the narwhals interface, which `ArrayTable` shares."""
     if isinstance(frame, ArrayTable):
         return frame
     narwhals = import_module("narwhals")
@@ -269,10 +269,10 @@ def _to_narwhals(frame: Any) -> Any:
 
 
 def index_to_column(frame: Any) -> Any:
-    """Return a DataFrame whose index is a column where that may be the time; others as they are.
+    """Return a DataFrame whose index is a column if it may be the time; other DataFrames are unchanged.
 
-    An index without a name is one where it holds dates, lengths of time or fractions, and no column is called like a
-    time: whole numbers without a name number the rows.
+    An index without a name becomes the time if it contains dates, durations or fractions and no column is named like a
+    time; integers without a name only number the rows.
     """
     index = getattr(frame, "index", None)
     if index is None or not hasattr(frame, "reset_index") or getattr(frame.columns, "nlevels", 1) > 1:
@@ -292,7 +292,7 @@ def index_to_column(frame: Any) -> Any:
 
 
 def is_time_index(index: Any) -> bool:
-    """Return whether the index of a DataFrame or Series holds times, and does not only number the rows."""
+    """Return whether the index of a DataFrame or Series contains times rather than row numbers."""
     if hasattr(index, "to_timestamp") and hasattr(index, "freq"):
         raise DataError("expected dates as the index, got periods; df.index = df.index.to_timestamp() makes them dates")
     kind = getattr(index.dtype, "kind", "")
@@ -303,7 +303,7 @@ def is_time_index(index: Any) -> bool:
 
 
 def read_series(column: Any, reader: ColumnReader) -> ColumnValues:
-    """Return a column of any library as what it holds; other kinds cannot be used."""
+    """Return the content of a narwhals Series; raise if its type cannot be used."""
     narwhals = import_module("narwhals")
     kind = column.dtype
     if kind == narwhals.Boolean or kind.is_numeric():
@@ -335,7 +335,7 @@ def read_series(column: Any, reader: ColumnReader) -> ColumnValues:
 
 
 def make_frame(columns: Mapping[str, Any], library: bool | str | None) -> Any:
-    """Return columns as a DataFrame of a library, or of one that is installed.
+    """Return columns as a DataFrame of a given library, or of the first installed one.
 
     Examples
     --------
@@ -353,7 +353,7 @@ def make_frame(columns: Mapping[str, Any], library: bool | str | None) -> Any:
 
 
 def dataframe_library(source: Any) -> str:
-    """Return the library of a DataFrame, of a Series, or of the first of several; empty for anything else."""
+    """Return the library of a DataFrame, a Series, or the first item of a list; empty for anything else."""
     first = source[0] if isinstance(source, list | tuple) and source else source
     root = type(first).__module__.partition(".")[0]
     return {"dask": "pandas", "pandas": "pandas", "polars": "polars", "pyarrow": "pyarrow"}.get(root, "")

@@ -41,7 +41,7 @@ def read_arrow_metadata(packed: bytes) -> dict[str, tuple[str, str]]:
     """
     try:
         data = base64.b64decode(packed, validate=True)
-        # A mark and a length come before the message itself.
+        # A marker and a length precede the message.
         schema = _FlatbufferTable(data, _follow_offset(data, 8)).table(2)  # entry 2 of a message is its header
         metadata = {}
         for field in schema.tables(1):  # entries of a field: 0 name, 2 type number, 3 type
@@ -56,19 +56,19 @@ def read_arrow_metadata(packed: bytes) -> dict[str, tuple[str, str]]:
 
 
 def _follow_offset(data: bytes, place: int) -> int:
-    """Return where an offset leads to; forward, as the format has it."""
+    """Return the position to which an offset points; FlatBuffers offsets point forward."""
     return place + int(struct.unpack_from("<I", data, place)[0])
 
 
 @dataclass(frozen=True)
 class _FlatbufferTable:
-    """A table of the format: entries by number, each of which may be absent."""
+    """A FlatBuffers table: optional entries by number."""
 
     data: bytes
     position: int
 
     def _entry(self, number: int) -> int:
-        """Return where an entry stands; zero where it is absent."""
+        """Return the position of an entry; zero if it is absent."""
         start = self.position - int(struct.unpack_from("<i", self.data, self.position)[0])
         if start < 0:
             raise ValueError
@@ -86,7 +86,7 @@ class _FlatbufferTable:
         return _FlatbufferTable(self.data, _follow_offset(self.data, found))
 
     def _vector(self, entry: int) -> tuple[int, int]:
-        """Return where the items of a vector begin, and how many there are."""
+        """Return the position of the first item of a vector, and the number of items."""
         if not (found := self._entry(entry)):
             return 0, 0
         start = _follow_offset(self.data, found)
@@ -106,17 +106,17 @@ class _FlatbufferTable:
 
 _INTEGER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _NUMERIC_TYPES = (*_INTEGER_TYPES, *(f"U{kind}" for kind in _INTEGER_TYPES), "FLOAT", "DOUBLE", "DECIMAL")
-#: Kinds of dates, the unit that keeps all their digits, and whether they have a zone.
+#: Types of dates, the unit that keeps all their digits, and whether they have a time zone.
 _DATE_TYPES = dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"), ("us", False)) | {
     "TIMESTAMP_NS": ("ns", False), "TIMESTAMP WITH TIME ZONE": ("us", True), "TIMESTAMPTZ_NS": ("ns", True),
 }  # fmt: skip
-#: Nothing is fetched, whatever a file asks for.
+#: Extensions are never downloaded, whatever a file requires.
 _DUCKDB_SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "1"}
 _ROW_NUMBER_COLUMN = "file_row_number"
-#: The kind of integers that Arrow has marked as durations.
+#: The type of integers that the Arrow schema marks as durations.
 _DURATION = "DURATION"
-#: The name in queries, which differs if two names differ in their case alone; the kind, as DuckDB calls it, or
-#: `_DURATION`; and the time zone of dates or the unit of durations, if Arrow has noted one.
+#: The name in queries, which differs if two names differ only in case; the type in DuckDB, or `_DURATION`; and the time
+#: zone of dates or the unit of durations, if the Arrow schema contains one.
 ParquetColumn = tuple[str, str, str]
 
 
@@ -171,7 +171,7 @@ def _read_cells(
     time: str,
     float_columns: Collection[str] = (),
 ) -> tuple[dict[str, ColumnValues], RowLocations]:
-    """Return the content of cells by column, as a `TableBlock` does; cells that cannot be used are None."""
+    """Return the content of cells by column, as a `TableBlock` does; cells of unsupported types are None."""
     content: dict[str, ColumnValues] = {}
     for name, values in cells.items():
         reader, kind = ColumnReader(name, locations, is_time=name == time), columns[name][1]
@@ -186,7 +186,7 @@ class ParquetFile:
     """A Parquet file.
 
     source: A path, or a file in memory.
-    columns: In order.
+    columns: The columns, in order.
     """
 
     source: str | BytesIO
@@ -197,7 +197,7 @@ class ParquetFile:
 
     @classmethod
     def open(cls, source: str | BytesIO) -> ParquetFile:
-        """Read which columns a file has."""
+        """Read the columns of a file."""
         with _open_duckdb(source) as (ask, path):
             tree = ask("SELECT name, num_children FROM parquet_schema(?)", path).fetchall()
             own = ask("DESCRIBE SELECT * FROM read_parquet(?, hive_partitioning=false)", path).fetchall()
@@ -218,11 +218,11 @@ class ParquetFile:
         return tuple(self.columns)
 
     def is_numeric(self, name: str) -> bool:
-        """Return whether a column is known to hold numbers."""
+        """Return whether a column is known to contain numbers."""
         return _is_number(self.columns[name][1])
 
     def count_rows(self, limit: float) -> int:
-        """Return the number of records, which the file tells at its end."""
+        """Return the number of rows, which is in the footer of the file."""
         with _open_duckdb(self.source) as (ask, path):
             return _count_rows(ask, path)
 
@@ -230,7 +230,7 @@ class ParquetFile:
         """Yield the table in blocks, or as one."""
         chosen = {name: self.columns[name] for name in names}
         wanted = {name: query for name, column in chosen.items() if (query := _column_expression(column)) is not None}
-        # Something is asked for in any case, so that it is known that the rows are there.
+        # Select something in any case, to check that the rows exist.
         listed = ", ".join(f'{text} AS "{number}"' for number, text in enumerate(wanted.values())) or "1"
         with _open_duckdb(self.source) as (ask, path):
             total = _count_rows(ask, path)
@@ -253,9 +253,9 @@ class ParquetFile:
         return f"SELECT {listed} FROM {table} WHERE {bounds}"  # noqa: S608
 
     def column_range(self, name: str) -> tuple[float, float, int] | None:
-        """Return the least and the greatest number of a column, and the number of records, as the file's end tells.
+        """Return the smallest and largest number of a column, and the number of rows, from the footer of the file.
 
-        None where it tells nothing, or something odd.
+        None if the footer lacks them, or if they are not consistent.
         """
         if not self.is_numeric(name):
             return None
@@ -280,7 +280,7 @@ def _count_rows(ask: Any, path: str) -> int:
 
 
 def _top_level_names(tree: Sequence[tuple[str, int | None]]) -> list[str]:
-    """Return the columns from a list of all parts of all columns, the file itself first."""
+    """Return the top-level columns from the flattened schema, whose first entry is the file itself."""
     found, inner = [], 0
     for name, children in tree[1:]:
         if inner == 0:
@@ -293,13 +293,13 @@ def _top_level_names(tree: Sequence[tuple[str, int | None]]) -> list[str]:
 
 @cache
 def _database(process: int) -> Any:
-    """Return an empty database, one for each process: it takes longer to make than to ask."""
+    """Return an empty database, cached for each process: creating one takes longer than a query."""
     return import_module("duckdb").connect(":memory:", config=_DUCKDB_SETTINGS)
 
 
 @contextmanager
 def _open_duckdb(source: str | BytesIO) -> Iterator[tuple[Any, str]]:
-    """Lend a function that asks DuckDB, and the file's place; what goes wrong inside a file is an error of data."""
+    """Yield a function that runs queries, and the path of the file; failures become a `DataError`."""
     duckdb, place = import_module("duckdb"), ""
     try:
         with TemporaryDirectory() if not isinstance(source, str) else nullcontext("") as folder:
@@ -307,7 +307,7 @@ def _open_duckdb(source: str | BytesIO) -> Iterator[tuple[Any, str]]:
                 with open(os.path.join(folder, "data.parquet"), "wb") as file:
                     file.write(source.getbuffer())
             place = os.path.abspath(source) if isinstance(source, str) else file.name
-            # A name may hold what a pattern would be made of.
+            # Escape characters that would form a pattern.
             plain = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in place)
             with _database(os.getpid()).cursor() as cursor:
                 yield lambda query, *values: cursor.execute(query, list(values)), plain

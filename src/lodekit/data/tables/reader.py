@@ -35,10 +35,10 @@ from lodekit.support.units import UnitConversion
 class TimeOrder:
     """Summary of the order of the times of a table; the summaries of consecutive blocks add.
 
-    low, high: The least and the greatest time.
-    max_drop, max_rise: The greatest fall from some time to a later record, and the greatest rise.
+    low, high: The smallest and the largest time.
+    max_drop, max_rise: The largest decrease from a time to a later row, and the largest increase.
     distinct_times: Up to three different times.
-    clock_changes: Dates at which local times jump by an hour, and whether they repeat one.
+    clock_changes: Dates at which local times jump by an hour, and whether they repeat an hour.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class TimeOrder:
 
     @classmethod
     def from_times(cls, times: Array, schema: TableSchema | None = None) -> TimeOrder:
-        """Return the order of some times, and of those of a table where the clock was changed."""
+        """Return the order of some times; with a schema, also the dates at which clocks seem to change."""
         if not len(times):
             return cls()
         low, high = float(times.min()), float(times.max())
@@ -65,7 +65,7 @@ class TimeOrder:
         if (between == low) | (between == high):
             between = times[(times != low) & (times != high)]
         drop, rise = 0.0, high - low
-        if not (times[1:] >= times[:-1]).all():  # most tables are in order, and need no more than a look
+        if not (times[1:] >= times[:-1]).all():  # most tables are in order
             drop = float(np.max(np.maximum.accumulate(times) - times))
             rise = float(np.max(times - np.minimum.accumulate(times)))
         changes = () if schema is None else _find_clock_changes(times, schema)
@@ -115,9 +115,9 @@ class TimeOrder:
 
 
 def _find_clock_changes(times: Array, schema: TableSchema) -> tuple[tuple[str, bool], ...]:
-    """Return when dates without a time zone go back by about an hour, or repeat or skip one on a Sunday before 4:00.
+    """Return dates at which local times go back by about an hour, or jump by one on a Sunday before 4:00.
 
-    Each with whether an hour is repeated.
+    Each date is paired with whether an hour is repeated.
     """
     if schema.origin is None or schema.origin.tzinfo is not None or len(times) < 3:
         return ()
@@ -137,19 +137,19 @@ def _find_clock_changes(times: Array, schema: TableSchema) -> tuple[tuple[str, b
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What is read of a table, and how its cells are written, as far as that is known beforehand.
+    """The columns to read from a table, and the format of its cells as far as it is known.
 
-    table_name: What the table is called in messages.
-    separator: What separates the cells of a text file; empty otherwise.
-    known_noise: Known standard deviations that are the same for all records.
-    date_format: How dates are written as texts; None where times are numbers, or have a kind of their own.
-    decimal_mark: The decimal mark of texts; empty where it is not known.
-    origin: The date from which times are counted.
-    time_unit: The unit of the times, as far as the table tells: seconds where they are dates.
-    conversions: To the units of the model, by observable, ``t`` and ``std(x)``; nothing where there is nothing to
-        convert.
-    window: Records with other times are left out.
-    notes: What was found out about units.
+    table_name: The name of the table in messages.
+    separator: The separator of the cells of a text file; empty otherwise.
+    known_noise: Known standard deviations that are the same for all rows.
+    date_format: The format of dates in texts; None if times are numbers, or have a date type.
+    decimal_mark: The decimal mark of texts; empty if it is unknown.
+    origin: The date of time zero.
+    time_unit: The unit of the times, if the table defines it: seconds for dates.
+    conversions: Unit conversions to the units of the model, by observable, ``t`` and ``std(x)``; those without effect
+        are omitted.
+    window: Rows with times outside are left out.
+    notes: Notes about units.
     """
 
     table_name: str
@@ -166,12 +166,12 @@ class TableSchema:
 
     @property
     def has_window(self) -> bool:
-        """Whether some records may be left out."""
+        """Whether rows may be left out."""
         return self.window != (-np.inf, np.inf)
 
     @property
     def float_columns(self) -> tuple[str, ...]:
-        """Columns of texts that are numbers with a decimal point: not where a point may separate thousands."""
+        """Text columns of numbers with a decimal point, none if a point may separate thousands."""
         if self.decimal_mark != "." or self.separator == ";":
             return ()
         return tuple(name for name in self.columns.numeric if self.date_format is None or name != self.columns.time)
@@ -200,7 +200,7 @@ class TableData:
 
 
 def parse_time_array(t: Any) -> Timestamps | Durations | None:
-    """Return times that are dates or lengths of time; None where they are something else, such as numbers.
+    """Return times that are dates or durations; None for other times, such as numbers.
 
     Shapes: t (n,).
 
@@ -253,7 +253,7 @@ def _as_times(column: Any) -> Timestamps | Durations | None:
 
 
 def table_from_columns(columns: Mapping[Any, Any]) -> ArrayTable:
-    """Return a table from columns by name: what a dict or a structured array holds.
+    """Return a table from columns by name, as in a dict or a structured array.
 
     Shapes: columns (n,).
     """
@@ -282,7 +282,7 @@ def table_from_columns(columns: Mapping[Any, Any]) -> ArrayTable:
 
 
 def _column_to_array(values: list[Any]) -> NDArray[Any]:
-    """Return a list as an array: of numbers where all items are some, else of the items themselves."""
+    """Return a list as an array: of floats if all items are numbers, else of objects."""
     if all(type(value) in (float, bool) or (type(value) is int and abs(value) < 1 << 63) for value in values):
         return np.array(values, dtype=float)
     found = np.empty(len(values), dtype=object)
@@ -293,14 +293,14 @@ def _column_to_array(values: list[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class UniformlySampledTable:
-    """A table without a time, whose records are a step of time apart from each other; it comes whole.
+    """A table without times, sampled at a constant interval; it is read as one block.
 
-    step: The time between two records; the first is at zero.
+    step: The sampling interval; the first row is at zero.
     """
 
     table: TableSource
     step: float
-    #: What the column of the times is called.
+    #: The name of the time column.
     time = "number of the row"
 
     @property
@@ -310,25 +310,25 @@ class UniformlySampledTable:
 
     @property
     def allows_column_numbers(self) -> bool:
-        """Whether columns may be named by their numbers."""
+        """Whether columns may be referred to by number."""
         return self.table.allows_column_numbers
 
     @property
     def separator(self) -> str:
-        """What separates the cells of a text file; empty otherwise."""
+        """The separator of the cells of a text file; empty otherwise."""
         return self.table.separator
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was found out about the file."""
+        """What was detected about the file."""
         return (*self.table.notes, f"rows are {self.step:g} apart in time")
 
     def is_numeric(self, name: str) -> bool:
-        """Return whether a column is known to hold numbers."""
+        """Return whether a column is known to contain numbers."""
         return name == self.time or self.table.is_numeric(name)
 
     def count_rows(self, limit: float) -> int:
-        """Return the number of records; more than the limit are refused."""
+        """Return the number of rows; raise if there are more than the limit."""
         found = self.table.count_rows(limit)
         if found > limit:
             raise DataError("expected a column of times: a table that is read in pieces has no row numbers")
@@ -352,7 +352,7 @@ TableSource = TextFile | ParquetFile | DataFrameTable | UniformlySampledTable
 
 
 def expand_paths(items: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return the files that paths and patterns mean, each once, in order."""
+    """Return the files that paths and patterns match, without duplicates, sorted."""
     found: dict[str, str] = {}
     for item in items:
         path = os.path.expanduser(os.fsdecode(item))
@@ -364,7 +364,7 @@ def expand_paths(items: Sequence[str | os.PathLike[str]]) -> list[str]:
             if not matches:
                 raise DataError(f"expected files, or a pattern like data/*.parquet, found none at {path[:200]}")
         for match in matches:
-            # One file by two names, a link or ./, is one file.
+            # Two names of one file, such as a link, are one file.
             found.setdefault(os.path.realpath(match), match)
     return sorted(found.values())
 
@@ -380,7 +380,7 @@ def open_table(path: str | Path, header: bool | None = None, *, single_column: b
         if first.startswith(b"\x1f\x8b"):
             with open_file() as file, gzip.GzipFile(fileobj=file) as unpacked:
                 if unpacked.read(4) == b"PAR1":
-                    # Parquet is read from its end, so it is unpacked as a whole.
+                    # Parquet is read from its end, so the whole file is decompressed.
                     content = b"PAR1" + unpacked.read(128 << 20)
                     if len(content) > 128 << 20:
                         raise DataError("expected at most 128 MB of Parquet inside gzip; unpack the file first")
@@ -393,7 +393,7 @@ def open_table(path: str | Path, header: bool | None = None, *, single_column: b
 
 
 def detect_dates(table: TableSource, schema: TableSchema) -> tuple[TableSchema, datetime | None]:
-    """Return the plan with the form of its dates, and the first date; None where times are numbers."""
+    """Return the schema with its date format, and the first date; None if times are not dates."""
     name = schema.columns.time
     if table.is_numeric(name):
         return schema, None
@@ -422,9 +422,9 @@ def _no_rows_error(table: TableSource) -> DataError:
 
 
 def detect_decimal_mark(table: TableSource, schema: TableSchema) -> TableSchema:
-    """Return the plan with the decimal mark of a text file, as its first block tells it.
+    """Return the schema with the decimal mark of a text file, detected in its first block.
 
-    Numbers can be parsed at once then, and a line that has another mark can be named.
+    Later blocks are then parsed directly, and a line with another mark can be reported.
     """
     block = next(table.blocks(schema.columns.used), None) if schema.separator else None
     mark = schema.decimal_mark if block is None else read_block(block, schema).number_format.decimal_mark
@@ -432,7 +432,7 @@ def detect_decimal_mark(table: TableSource, schema: TableSchema) -> TableSchema:
 
 
 def read_block(block: TableBlock, schema: TableSchema) -> TableData:
-    """Return the records of a block as arrays."""
+    """Return the rows of a block as arrays."""
     columns, numerals = schema.columns, NumberFormat()
     content, places = block(columns.time, schema.float_columns)
     numbers: dict[str, Array] = {}
@@ -462,7 +462,7 @@ def read_block(block: TableBlock, schema: TableSchema) -> TableData:
 
 
 def _convert_and_crop(records: TableData, plan: TableSchema) -> TableData:
-    """Return records in the units of the model, and without those that are outside of the window."""
+    """Return rows in the units of the model, without those outside the window."""
     conversions, same, labels = plan.conversions, UnitConversion(), records.labels
     times = conversions.get("t", same).convert(records.times)
     inside: Any = (times >= plan.window[0]) & (times <= plan.window[1]) if plan.has_window else slice(None)
@@ -473,7 +473,7 @@ def _convert_and_crop(records: TableData, plan: TableSchema) -> TableData:
 
 
 def _parse_record_labels(column: Any, name: str, places: RowLocations) -> NDArray[Any]:
-    """Return the names of records that a column holds, one for each line; whole numbers without a decimal point."""
+    """Return the record names in a column, one for each row; integers have no decimal point."""
     texts = normalize_missing(column).to_list() if isinstance(column, StringColumn) else column.tolist()
     absent = np.array([cell is None or str(cell) in ("nan", "") for cell in texts], dtype=bool)
     if absent.any():
@@ -523,7 +523,7 @@ def read_table(
 
 
 def read_all(source: TableSource, schema: TableSchema, channels: Sequence[str]) -> TableData:
-    """Return all records of a table, in memory."""
+    """Return all rows of a table, in memory."""
     block = next(source.blocks(schema.columns.used, as_one_block=True), None)
     if block is None:
         raise _no_rows_error(source)
@@ -535,7 +535,7 @@ def read_all(source: TableSource, schema: TableSchema, channels: Sequence[str]) 
 
 
 def describe_times(schema: TableSchema) -> list[str]:
-    """Return from when and in which unit times are counted, and what was converted."""
+    """Return notes about the origin and unit of times, and about conversions."""
     if schema.origin is None:
         return list(schema.notes)
     seconds = "seconds" if "t" not in schema.conversions else "counted"
@@ -543,7 +543,7 @@ def describe_times(schema: TableSchema) -> list[str]:
 
 
 def describe_file(source: TableSource, number_format: NumberFormat) -> list[str]:
-    """Return how a file is written, once all of it was read; raise where that leaves a doubt."""
+    """Return notes about the format of a file after all of it is read; raise if it is ambiguous."""
     remarks = number_format.describe(source.separator)
     if not source.separator:
         return [*source.notes, *remarks[1:]]
@@ -554,7 +554,7 @@ def describe_file(source: TableSource, number_format: NumberFormat) -> list[str]
 def describe_columns(
     names: Sequence[str], columns: ColumnMapping, channels: Sequence[str], empty: set[str]
 ) -> list[str]:
-    """Return what there is to say about columns with other names, without values, and channels without a column."""
+    """Return notes about columns with other names, columns without values, and channels without a column."""
     notes = [f"{name} is in column {column}" for name, column in columns.values.items() if name != column]
     notes += [f"column {columns.values[name]} has no values" for name in columns.values if name in empty]
     unused = [name for name in names if name not in columns.used]

@@ -1,8 +1,8 @@
-"""Where a record stands, for messages: in its file, and in which file.
+"""Columns of texts, and the locations of rows for messages.
 
-Columns of texts as pieces of one buffer: whole columns are stripped, searched and joined at once.
+The texts of a column share one buffer: whole columns are stripped, searched and joined at once.
 
-Decimal numbers on lines become floats, many at a time; what is no number is told apart first.
+Decimal numbers on lines are converted to floats many at a time, after lines that are not numbers are excluded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lodekit.support.arguments import Array, Mask
 
 @contextmanager
 def prefix_errors(where: str) -> Iterator[None]:
-    """Put the name of a table before what is wrong with it."""
+    """Put the name of a table in front of its error messages."""
     try:
         yield
     except DataError as problem:
@@ -31,9 +31,9 @@ def prefix_errors(where: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RowLocations:
-    """The places of records in a table.
+    """The locations of rows in a table.
 
-    kind: Lines of a text file; rows of other tables.
+    kind: "line" for text files, "row" for other tables.
     numbers: Counted from one; (n,).
     """
 
@@ -41,11 +41,11 @@ class RowLocations:
     numbers: NDArray[np.int64]
 
     def format_row(self, row: int) -> str:
-        """Return the place of one record."""
+        """Return the location of one row for a message."""
         return f"{self.kind} {self.numbers[row]}"
 
     def format_rows(self, chosen: Mask) -> str:
-        """Return the places of the chosen records; many are cut short."""
+        """Return the locations of the chosen rows for a message; a long list is shortened."""
         places = self.numbers[chosen]
         text = ", ".join(map(str, places[:5]))
         more = f", ... ({len(places)} in all)" if len(places) > 5 else ""
@@ -62,10 +62,10 @@ _NEWLINE, _VERTICAL_TAB = 10, 11
 
 @dataclass(frozen=True, eq=False)
 class StringColumn:
-    r"""A column of texts; an empty one is missing.
+    r"""A column of texts; an empty text is a missing one.
 
-    data: UTF-8, and one byte more than the last text needs.
-    starts, stops: Where each text begins and ends. They are in order, with a byte between two of them at least; (n,).
+    data: UTF-8, with at least one byte after the last text.
+    starts, stops: The bounds of each text, in order, with at least one byte between two texts; (n,).
 
     Examples
     --------
@@ -80,7 +80,7 @@ class StringColumn:
 
     @classmethod
     def from_strings(cls, values: Iterable[str | None]) -> StringColumn:
-        """Return texts of Python as a column; None is missing."""
+        """Return Python strings as a column; None is missing."""
         cells = [(value or "").encode(errors="replace") for value in values]
         lengths = np.fromiter(map(len, cells), dtype=np.int64, count=len(cells))
         stops = np.cumsum(lengths + 1) - 1
@@ -93,7 +93,7 @@ class StringColumn:
         return self.data[self.starts[number] : self.stops[number]].tobytes().decode()
 
     def to_list(self) -> list[str]:
-        """Return the texts one by one."""
+        """Return the texts as a list."""
         if not len(self):
             return []
         first = self.starts[0]
@@ -102,30 +102,30 @@ class StringColumn:
         return [data[start:stop].decode() for start, stop in bounds]
 
     def head(self, count: int) -> StringColumn:
-        """Return the first of them."""
+        """Return the first texts."""
         return StringColumn(self.data, self.starts[:count], self.stops[:count])
 
     def select(self, chosen: Mask) -> StringColumn:
-        """Return some of them."""
+        """Return the chosen texts."""
         return StringColumn(self.data, self.starts[chosen], self.stops[chosen])
 
     def mask(self, chosen: Mask) -> StringColumn:
-        """Return the column with some texts missing."""
+        """Return the column with the chosen texts missing."""
         return StringColumn(self.data, self.starts, np.where(chosen, self.starts, self.stops))
 
     @property
     def is_missing(self) -> Mask:
-        """Whether a text is empty, for each of them."""
+        """Whether each text is empty."""
         return np.asarray(self.starts == self.stops)
 
     def strip(self) -> StringColumn:
-        """Return the texts without blanks around them."""
+        """Return the texts without surrounding white space."""
         starts, stops = self.starts, self.stops
         while (more := _IS_WHITESPACE[self.data[starts]] & (starts < stops)).any():
             starts = starts + more
         while (more := _IS_WHITESPACE[self.data[np.maximum(stops - 1, 0)]] & (starts < stops)).any():
             stops = stops - more
-        # Unicode has more blanks, such as the one that does not break a line; few columns need a closer look.
+        # Unicode has more white space, such as the no-break space; few columns need this check.
         edges = np.maximum(self.data[starts], self.data[np.maximum(stops - 1, 0)])
         odd = np.flatnonzero((edges > 127) & (starts < stops))
         if len(odd):
@@ -137,7 +137,7 @@ class StringColumn:
         return StringColumn(self.data, starts, stops)
 
     def rfind(self, character: str) -> Integers:
-        """Return where in the data the last of a certain ASCII character is, for each text; -1 where it has none."""
+        """Return the position in the data of the last occurrence of an ASCII character in each text; -1 if none."""
         found = np.full(len(self), -1, dtype=np.int64)
         if len(self):
             first = int(self.starts[0])
@@ -148,11 +148,11 @@ class StringColumn:
         return found
 
     def contains(self, character: str) -> Mask:
-        """Return whether a text has a certain ASCII character, for each of them."""
+        """Return whether each text contains an ASCII character."""
         return np.asarray(self.rfind(character) >= 0)
 
     def equals_any(self, words: Iterable[str]) -> Mask:
-        """Return whether a text is one of some short ASCII words in small letters, whatever its case."""
+        """Return whether each text equals one of some short lower-case ASCII words, ignoring case."""
         found, lengths = self.is_missing.copy(), self.stops - self.starts
         for word in words:
             places = np.flatnonzero(lengths == len(word))
@@ -163,30 +163,30 @@ class StringColumn:
         return found if "" in words else found & ~self.is_missing
 
     def join_lines(self) -> Bytes:
-        """Return all texts with a line end behind each."""
+        """Return all texts, each followed by a line end."""
         lengths = self.stops - self.starts + 1
         total = int(lengths.sum())
         ends = np.cumsum(lengths) - 1
         if not total:
             return np.empty(0, dtype=np.uint8)
         first, last = int(self.starts[0]), int(self.stops[-1]) + 1
-        if 8 * total < last - first:  # a narrow column of a wide table: its bytes alone are touched
+        if 8 * total < last - first:  # a narrow column of a wide table: read only its bytes
             found = self.data[np.arange(total) + np.repeat(self.starts - (ends + 1 - lengths), lengths)]
         else:
-            runs = np.empty(2 * len(self), dtype=np.int64)  # what is left out before each text, and the text
+            runs = np.empty(2 * len(self), dtype=np.int64)  # bytes skipped before each text, and bytes of the text
             runs[::2], runs[1::2] = np.diff(self.starts, prepend=first), lengths
             runs[2::2] -= lengths[:-1]
             found = self.data[first:last][np.repeat(np.tile([False, True], len(self)), runs)]
-        # A line end inside of a text would make two of it; no number has one.
+        # A line end inside a text would split it; no number contains one.
         found[found == _NEWLINE] = _VERTICAL_TAB
         found[ends] = _NEWLINE
         return np.asarray(found, dtype=np.uint8)
 
 
 _INFINITY_PATTERN = re.compile(rb"[+-]?inf(?:inity)?", re.IGNORECASE)
-#: With fewer lines the parser takes longer to load than to work.
+#: With fewer lines, importing SciPy's parser takes longer than it saves.
 _MIN_LINES_FOR_MMREAD = 20_000
-# What a byte is. Digits are zero; of an exponent's sign and of a point without digits before it more below.
+# Classes of bytes; digits are zero. Exponent signs and leading points are identified by their neighbours below.
 _SIGN, _OTHER_BYTE, _LINE_END, _POINT, _EXPONENT, _EXPONENT_SIGN, _LEADING_POINT = range(1, 8)
 _BYTE_CLASSES = np.full(256, _OTHER_BYTE, dtype=np.uint8)
 _BYTE_CLASSES[list(b"0123456789")] = 0
@@ -195,7 +195,7 @@ _ZERO = np.uint8(ord("0"))
 
 
 def _make_transitions() -> bytes:
-    """Return what may follow what, by [before, now, whether digits are between them]: ``[+-] 1.5 e [+-] 3``."""
+    """Return the allowed pairs of byte classes, by [previous, current, digits between]: ``[+-] 1.5 e [+-] 3``."""
     rules = np.zeros((8, 8, 2), dtype=bool)
     rules[_LINE_END, _SIGN, 0] = rules[_EXPONENT, _EXPONENT_SIGN, 0] = True
     for before in (_LINE_END, _SIGN):
@@ -204,7 +204,7 @@ def _make_transitions() -> bytes:
     rules[_POINT, _EXPONENT] = rules[_POINT, _LINE_END] = True
     rules[_LEADING_POINT, _EXPONENT, 1] = rules[_LEADING_POINT, _LINE_END, 1] = True
     rules[_EXPONENT, _LINE_END, 1] = rules[_EXPONENT_SIGN, _LINE_END, 1] = True
-    # A table of 256 bytes, as `bytes.translate` wants it, of which the numbers below use the first half.
+    # `bytes.translate` needs a table of 256 bytes, of which the indices below use the first half.
     return rules.tobytes() + bytes(128)
 
 
@@ -212,9 +212,9 @@ _TRANSITIONS = _make_transitions()
 
 
 def parse_decimals(lines: NDArray[np.uint8], ends: Integers | None = None) -> tuple[Array, Mask]:
-    r"""Return the numbers on lines, with a decimal point each, and whether there is one; NaN where there is none.
+    r"""Return the numbers on lines (NaN if a line is not a number), and which lines are numbers with a decimal point.
 
-    Each is the float next to the decimal number, as Python reads it.
+    Each number is the nearest float, as in Python.
 
     Examples
     --------
@@ -237,8 +237,8 @@ def parse_decimals(lines: NDArray[np.uint8], ends: Integers | None = None) -> tu
 
 
 def _are_decimal_numbers(lines: NDArray[np.uint8], ends: Integers) -> Mask:
-    """Return which lines hold a number of digits, at most one point and an exponent; an empty line holds none."""
-    places = np.flatnonzero((lines - _ZERO) > 9)  # less than nothing is more than 200 here
+    """Return which lines consist of digits, at most one point and an exponent; empty lines do not."""
+    places = np.flatnonzero((lines - _ZERO) > 9)  # unsigned: bytes below "0" wrap to more than 200
     now, digits = _BYTE_CLASSES[lines[places]], np.diff(places, prepend=-1) > 1
     now[(now == _POINT) & ~digits] = _LEADING_POINT
     signs = np.flatnonzero(now == _SIGN)
@@ -254,12 +254,12 @@ def _are_decimal_numbers(lines: NDArray[np.uint8], ends: Integers) -> Mask:
 
 
 def _parse_valid_decimals(text: bytes, count: int) -> Array:
-    """Return numbers that are known to be some, one on each line."""
-    # Of no lines at all it would divide by their number.
+    """Return the numbers on lines that are known to be valid, one on each."""
+    # `mmread` would divide by zero without lines.
     if count < max(_MIN_LINES_FOR_MMREAD, 1):
         return np.array(list(map(float, text.split())), dtype=float)
-    # SciPy's parser of matrices takes a tenth of the time that Python's takes. It wants no plus before a number, and
-    # would not mind what stands behind one.
+    # SciPy's matrix parser takes a tenth of the time of Python's. It rejects a leading plus, and ignores text that
+    # follows a number.
     from scipy.io import mmread
 
     head = b"%%%%MatrixMarket matrix array real general\n%d 1\n" % count

@@ -1,4 +1,4 @@
-"""Text tables: decoding into lines of UTF-8, detection of the dialect, and reading in blocks of whole records."""
+"""Text tables: decoding into lines of UTF-8, detection of the dialect, and reading in blocks of whole rows."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from lodekit.support.units import is_known_unit
 
 #: Opens a file for reading, from its start each time.
 FileOpener = Callable[[], IO[bytes]]
-#: How many bytes of a file are looked at to find out how it is written; its first piece has no more.
+#: The number of bytes from which the dialect is detected; the first piece of a file is not longer.
 SAMPLE_BYTES = 1 << 18
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BINARY_MESSAGE = "expected a text file or Parquet, got binary data"
 #: A file without a line end in so many bytes is not a table.
 MAX_LINE_BYTES = 16 << 20
-#: Tables are compressed by less than this factor; newlines by a thousand.
+#: Tables are compressed by less than this factor, empty lines by a thousand.
 _MAX_EXPANSION = 200
-#: A pipe can be read only once, so all of it is kept.
+#: A pipe can be read only once, so its whole content is kept.
 _MAX_PIPE_BYTES = 128 << 20
-#: So many seconds a writer of a pipe may take to come.
+#: How long to wait for a process that writes to a pipe.
 _PIPE_TIMEOUT_SECONDS = 1.0
 
 
 def read_lines(open_file: FileOpener, size: int, notes: list[str] | None = None) -> Iterator[bytes]:
-    r"""Yield a text file in pieces that end where a line ends: unpacked, as UTF-8, with plain line ends.
+    r"""Yield a text file in pieces of whole lines: decompressed, as UTF-8, with plain line ends.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def read_lines(open_file: FileOpener, size: int, notes: list[str] | None = None)
     held = rest = b""
     for piece in _read_bytes(open_file, size, notes):
         rest += piece
-        # A return at the very end may be half of a line end; where there are line feeds, they end the lines.
+        # A carriage return at the end may be half of a line end; if there are line feeds, they end the lines.
         if cut := rest.rfind(b"\n") + 1 or rest.rfind(b"\r", 0, -1) + 1:
             if held:
                 yield _normalize_encoding(held, notes)
@@ -66,23 +66,23 @@ def read_lines(open_file: FileOpener, size: int, notes: list[str] | None = None)
         if len(rest) > MAX_LINE_BYTES:
             too_long = f"expected lines of text, one is longer than {MAX_LINE_BYTES >> 20} MB"
             raise DataError(_BINARY_MESSAGE if b"\0" in rest else too_long)
-    # A last line without its end stays with those before it: sums do not depend on a missing line end then.
-    if held := held + rest.rstrip(b"\x1a"):  # old systems end a text so
+    # A last line without its end is added to the piece before it, so that sums do not depend on a missing line end.
+    if held := held + rest.rstrip(b"\x1a"):  # end mark of texts on old systems
         yield _normalize_encoding(held, notes)
 
 
 def read_pipe(place: Path) -> bytes:
-    """Return what a pipe delivers; devices, and pipes that nobody writes to, are refused."""
+    """Return the content of a pipe; devices, and pipes without a writer, are refused."""
     kind = place.stat().st_mode
     if stat.S_ISDIR(kind):
         raise IsADirectoryError
     if not stat.S_ISFIFO(kind):
         raise DataError("expected a file or a pipe, got a device; save the data in a file")
-    # An open that waits for a writer may wait forever; this one returns at once, and there is time for one to come.
+    # A blocking open may wait forever for a writer; this one returns at once, and the loop waits for a limited time.
     handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb", buffering=0) as pipe:
         content, end = bytearray(), time.monotonic() + _PIPE_TIMEOUT_SECONDS
-        # Nothing at all is read where there is no writer, None where there is one that has not written yet.
+        # A read returns b"" without a writer, and None if the writer has not written yet.
         while (piece := pipe.read(1 << 20)) == b"":
             if time.monotonic() > end:
                 raise DataError("expected data from the pipe, no process writes to it; start one, or save a file")
@@ -99,7 +99,7 @@ def read_pipe(place: Path) -> bytes:
 
 @contextmanager
 def as_data_errors() -> Iterator[None]:
-    """Turn what goes wrong while a file is read into an error of data."""
+    """Convert errors that occur while a file is read to `DataError`."""
     try:
         yield
     except IsADirectoryError:
@@ -113,7 +113,7 @@ def as_data_errors() -> Iterator[None]:
 
 
 def _read_bytes(open_file: FileOpener, size: int, notes: list[str]) -> Iterator[bytes]:
-    """Yield the bytes of a file: unpacked, without the mark of its encoding, and as UTF-8 where they were UTF-16."""
+    """Yield the bytes of a file: decompressed, without a byte order mark, and converted from UTF-16 to UTF-8."""
     with as_data_errors(), open_file() as file:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
@@ -169,12 +169,12 @@ _DATA_LINE_PATTERN = re.compile(rb"^[^\S\n]*[^\s#%]", re.MULTILINE)
 
 @dataclass(frozen=True)
 class TextDialect:
-    """How a text file writes its table.
+    """The dialect of a text table.
 
-    names: The columns in order; whether they differ is not checked here.
-    separator: What separates cells; a blank stands for white space of any length.
-    header_lines: How many lines stand before the first record.
-    notes: What was found out.
+    names: The columns in order; duplicates are not checked here.
+    separator: The separator of cells; a blank means white space of any length.
+    header_lines: The number of lines before the first row.
+    notes: What was detected, in words.
     """
 
     names: tuple[str, ...]
@@ -184,7 +184,7 @@ class TextDialect:
 
 
 def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bool = False) -> TextDialect | None:
-    r"""Return the dialect of a file; None where its first lines are empty or comments, all of them.
+    r"""Return the dialect of a file; None if its first lines are all empty or comments.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
     if not sample:
         return None
     declared = re.fullmatch(r'"?sep=([;,|\t])"?', sample[0][1].rstrip(" "))
-    if declared:  # spreadsheets write this line to say what separates
+    if declared:  # spreadsheets declare the separator in this line
         sample = sample[1:]
     if not sample:
         raise DataError("expected lines of numbers, the file has none")
@@ -234,14 +234,14 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
 
 
 def _is_data_row(cells: Sequence[str]) -> bool:
-    """Return whether cells are values, all of them, and not all missing."""
+    """Return whether all cells are values, and not all of them missing."""
     return all(map(is_data_cell, cells)) and any(cell.strip().lower() not in MISSING_MARKERS for cell in cells)
 
 
 def _count_preamble(records: Sequence[Sequence[str]]) -> int:
-    """Return how many records stand before the header: those above the last one without a value, above the first row.
+    """Return the number of rows before the header, the row without values above the first data row and any units.
 
-    None where the first record may be a header itself: it names a time, or no other line looks like a header.
+    It is zero if the first row names a time or contains data, or if no other row looks like a header.
     """
     if any(map(is_time_name, records[0])) or _is_data_row(records[0]):
         return 0
@@ -249,13 +249,13 @@ def _count_preamble(records: Sequence[Sequence[str]]) -> int:
     if row > 1 and _names_with_units(records[row - 2], records[row - 1]):
         row -= 1
     header = [cell.strip() for cell in records[row - 1]] if row else []
-    # A row may lack its last values; a header has a name for each column, and no values among them.
+    # A row may lack its last values; a header names each column and contains no values.
     fits = len(header) >= max(2, len(records[row])) and not any(is_data_cell(cell) for cell in header if cell)
     return row - 1 if row > 1 and fits and len(set(header)) == len(header) else 0
 
 
 def _names_with_units(names: Sequence[str], cells: Sequence[str]) -> list[str]:
-    """Return the names of columns with units from the line below them; empty where that holds something else."""
+    """Return the names of columns with the units from the row below; empty if that row is not one of units."""
     texts = [cell.strip() for cell in cells]
     bare = [text[1:-1].strip() if text[:1] + text[-1:] in ("[]", "()") else text for text in texts]
     given = [own for own in bare if own not in ("", "-", "1")]
@@ -267,12 +267,12 @@ def _names_with_units(names: Sequence[str], cells: Sequence[str]) -> list[str]:
 
 
 def separator_name(separator: str) -> str:
-    """Return what a separator is called in a message."""
+    """Return the name of a separator in messages."""
     return {"\t": "tab", " ": "white space"}.get(separator, repr(separator))
 
 
 def describe_wrong_width(number: int, got: int, width: int, separator: str) -> str:
-    """Return what is wrong with a line that has too many cells, or too few."""
+    """Return the message about a line with too many or too few cells."""
     decimal = separator == "," and got > width > 1
     remedy = "a decimal comma needs another separator, such as ;" if decimal else "put # before lines that are not data"
     return (
@@ -282,7 +282,7 @@ def describe_wrong_width(number: int, got: int, width: int, separator: str) -> s
 
 
 def iterate_data_lines(text: str, lines_before: int = 0, separator: str = " ") -> Iterator[tuple[int, str]]:
-    """Yield the lines that are neither empty nor comments, with their numbers; so many lines stand before the text."""
+    """Yield the lines that are neither empty nor comments, with their numbers, counted after `lines_before` lines."""
     is_open = False
     for number, line in enumerate(text.split("\n"), lines_before + 1):
         stripped = line.lstrip()
@@ -293,7 +293,7 @@ def iterate_data_lines(text: str, lines_before: int = 0, separator: str = " ") -
 
 
 def _ends_in_quotes(line: str, separator: str, is_open: bool) -> bool:
-    """Return whether a line ends inside of a quoted cell, if it starts inside of one, or not."""
+    """Return whether a line ends inside a quoted cell, given whether it starts inside one."""
     at_start, place = not is_open, 0
     while place < len(line):
         character = line[place]
@@ -310,7 +310,7 @@ def _ends_in_quotes(line: str, separator: str, is_open: bool) -> bool:
 def split_cells(
     lines: Iterable[tuple[int, str]], separator: str, *, strict: bool, at_open_end: Callable[[], None] | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each record, with the number of its last line; quoted cells may hold separators."""
+    """Yield the cells of each row, with the number of its last line; quoted cells may contain separators."""
     if separator == " ":
         for number, line in lines:
             quoted = '"' in line and csv.reader([line.replace("\t", " ").strip()], delimiter=" ", skipinitialspace=True)
@@ -321,7 +321,7 @@ def split_cells(
     def feed() -> Iterator[str]:
         nonlocal number, ended
         for number, line in lines:  # noqa: B007 - the loop below reads it
-            # Blanks behind a quote are harmless; line ends inside quotes stay, lest two numbers become one.
+            # Remove blanks after a closing quote; keep line ends inside quotes, so that two numbers stay separate.
             yield (closing.sub('"', line) if '"' in line else line) + "\n"
         ended = True
 
@@ -350,20 +350,20 @@ def _sample_lines(head: bytes) -> list[tuple[int, str]]:
 
 
 def _detect_separator(lines: Sequence[str], single: bool) -> str:
-    """Return what separates the cells: the most lines of equal width, and the most cells that can be read."""
+    """Return the separator with the most lines of equal width and the most cells that look like data."""
     best, chosen = -1.0, ""
     for separator in _SEPARATORS:
         records = [record for _, record in split_cells(enumerate(lines), separator, strict=False)]
         body = records[1:] or records
         width, lines_alike = Counter(map(len, body)).most_common(1)[0]
         cells = [cell for record in body if len(record) == width for cell in record]
-        # Equal widths tell where all cells are words; a header has as many cells as its table, more often than not.
+        # Equal widths decide if all cells are words; a header usually has as many cells as its table.
         score = lines_alike / len(body) * (0.01 + sum(map(is_data_cell, cells)) / len(cells))
         score *= 1.0 if len(records[0]) == width else 0.7
         if width > 1 and score > best:
             best, chosen = score, separator
     if single and (not chosen or chosen not in lines[0]):
-        # One column: a comma is a decimal one, and nothing separates.
+        # In a single column nothing separates, and a comma is a decimal comma.
         return ";"
     if not chosen:
         raise DataError(
@@ -375,7 +375,7 @@ def _detect_separator(lines: Sequence[str], single: bool) -> str:
 
 def _header_names(cells: Sequence[str]) -> list[str]:
     names = [cell.strip().replace("\n", " ") for cell in cells]
-    # Some programs put the mark of a comment before the first name, inside of its quotes.
+    # Some programs put a comment mark before the first name, inside its quotes.
     names[:1] = [name.lstrip("#% \t") or name for name in names[:1]]
     while names and not names[-1]:  # a separator at the end of the line
         names.pop()
@@ -383,7 +383,7 @@ def _header_names(cells: Sequence[str]) -> list[str]:
 
 
 def _names_without_header(head: bytes, start: int, width: int, separator: str) -> tuple[list[str], str]:
-    """Return names from a comment just above the numbers, as NumPy writes it, or else numbers."""
+    """Return names from a comment directly above the numbers, as NumPy writes it, or else column numbers."""
     above = head.split(b"\n", start)[start - 1].decode().strip() if start else ""
     if above.startswith(("#", "%")):
         _, cells = next(split_cells([(start, above.lstrip("#% \t"))], separator, strict=False), (0, []))
@@ -393,23 +393,23 @@ def _names_without_header(head: bytes, start: int, width: int, separator: str) -
     return [str(number) for number in range(1, width + 1)], "no header: the columns are called by their numbers"
 
 
-#: Bytes in a block: more take more memory and are no faster.
+#: Bytes in a block: larger blocks take more memory and are not faster.
 BLOCK_BYTES = 1 << 24
-#: Files with more are read in pieces, and only sums are kept, as if they had many records.
+#: Larger files are read in blocks and only sums are kept, as for tables with many rows.
 MAX_BYTES_IN_MEMORY = 1 << 27
-#: Comments are told from cells by what a line begins with.
+#: Comment lines start with # or %.
 _COMMENT_PATTERN = re.compile(rb"(?:\A|\n)[ \t\v\f]*[#%]")
-#: Columns by index, and the line of each record.
+#: Columns by index, and the line of each row.
 _ColumnsAndLines = tuple[dict[int, Any], NDArray[np.int64]]
-_CellBounds = tuple[NDArray[np.uint8], NDArray[np.int64]]  # bytes; where cells end, shape (records, columns)
+_CellBounds = tuple[NDArray[np.uint8], NDArray[np.int64]]  # bytes; ends of cells, shape (rows, columns)
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file whose dialect is known.
+    """A text file with its dialect.
 
     open_file: Opens the file, from its start each time.
-    encoding: What there is to say about its encoding.
+    encoding: Notes about its encoding.
     """
 
     open_file: FileOpener
@@ -419,14 +419,14 @@ class TextFile:
 
     @classmethod
     def open(cls, open_file: FileOpener, header: bool | None = None, *, single_column: bool = False) -> TextFile:
-        """Find out the dialect of a file from its first lines."""
+        """Detect the dialect of a file from its first lines."""
         head, has_data, notes = b"", False, list[str]()
         for piece in read_lines(open_file, SAMPLE_BYTES, notes):
             head, has_data = head + piece, has_data or bool(_DATA_LINE_PATTERN.search(piece))
             if not has_data and len(head) > MAX_LINE_BYTES:
                 most = MAX_LINE_BYTES >> 20
                 raise DataError(f"expected a table of numbers, the first {most} MB are empty lines and comments")
-            # A little more than is looked at, so that the sample does not depend on where pieces end.
+            # Collect more than the sample, so that it does not depend on the bounds of pieces.
             if has_data and len(head) > SAMPLE_BYTES:
                 dialect = detect_dialect(head, header, single_column=single_column)
                 if dialect:
@@ -443,32 +443,32 @@ class TextFile:
 
     @property
     def separator(self) -> str:
-        """What separates the cells."""
+        """The separator of the cells."""
         return self.dialect.separator
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was found out about the file, the separator first."""
+        """What was detected about the file, the separator first."""
         return (f"separator {separator_name(self.separator)}", *self.encoding, *self.dialect.notes)
 
     def is_numeric(self, name: str) -> bool:
-        """Return whether a column is known to hold numbers: never, as all cells are texts."""
+        """Return whether a column is known to contain numbers: never, as all cells are texts."""
         return False
 
     def count_rows(self, limit: float) -> int:
-        """Return the number of lines below the header; with a limit, counting stops there or where lines are long."""
+        """Return the number of lines below the header; above the limit, or if the file is large, any larger number."""
         found, size = -self.dialect.header_lines, 0
         for piece in read_lines(self.open_file, BLOCK_BYTES):
             found, size = found + _count_lines(piece), size + len(piece)
             if size > MAX_BYTES_IN_MEMORY and limit < np.inf:
-                # As a whole it would take several times its size, however few lines it has.
+                # In memory it would take several times its size, however few lines it has.
                 return max(found, int(limit) + 1)
             if found > limit:
                 break
         return found
 
     def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
-        """Yield the file in blocks of whole records, without the lines of the header."""
+        """Yield the file in blocks of whole rows, without the header lines."""
         chosen = tuple(dict.fromkeys(self.names.index(name) for name in names))
         pieces: Iterable[bytes] = read_lines(self.open_file, BLOCK_BYTES)
         if as_one_block:
@@ -481,7 +481,7 @@ class TextFile:
                 data, before, left = data[_line_start(data, skipped) :], before + skipped, left - skipped
             block = TextBlock(data, before, self.dialect, chosen, is_last=not following)
             rest = b""
-            # Only quotes can hide a line end inside of a record, and only reading them tells.
+            # Only quotes can hide a line end inside a row, so these blocks are parsed to find their end.
             if b'"' in data and self.separator != " ":
                 rest = data[block.end :]
             before += _count_lines(data) - _count_lines(rest)
@@ -491,11 +491,11 @@ class TextFile:
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Whole records of a text file.
+    """Whole rows of a text file.
 
-    data: Lines, the last of which may belong to a record that goes on in the next block.
-    lines_before: How many lines of the file stand before these.
-    column_indices: The columns that are read, counted from zero, the time first.
+    data: Lines, the last of which may belong to a row that continues in the next block.
+    lines_before: The number of lines of the file before these.
+    column_indices: The columns to read, counted from zero, the time first.
     is_last: Whether the file ends here.
     """
 
@@ -516,12 +516,12 @@ class TextBlock:
 
     @property
     def end(self) -> int:
-        """Where the first line starts that belongs to the next block."""
+        """Start of the first line that belongs to the next block."""
         return self._parsed_records[2]
 
     @cached_property
     def _parsed_records(self) -> tuple[dict[int, Any], NDArray[np.int64], int]:
-        """The cells of any block, record by record, and where it ends; or the first line that does not fit."""
+        """The columns of a block, parsed row by row, the line of each row, and the end of the last whole row."""
         width, separator = len(self.dialect.names), self.dialect.separator
         rows, numbers = list[list[str]](), list[int]()
         last, is_open = self.lines_before, False
@@ -553,7 +553,7 @@ def _count_lines(data: bytes) -> int:
 
 
 def _line_start(data: bytes, lines: int) -> int:
-    """Return where the text goes on after so many lines."""
+    """Return the position after a number of lines."""
     position = 0
     for _ in range(lines):
         position = data.find(b"\n", position) + 1 or len(data)
@@ -561,7 +561,7 @@ def _line_start(data: bytes, lines: int) -> int:
 
 
 def _find_cell_bounds(block: TextBlock) -> _CellBounds | None:
-    """Return where the cells of a block are; None where it has quotes, comments, gaps or ragged lines."""
+    """Return the bytes and the ends of their cells; None if there are quotes, comments, empty or ragged lines."""
     data, width, separator = block.data, len(block.dialect.names), block.dialect.separator
     if not data or width < 2 or b'"' in data:
         return None
@@ -576,7 +576,7 @@ def _find_cell_bounds(block: TextBlock) -> _CellBounds | None:
     if len(found) != count * width:
         return None
     stops = found.reshape(count, width)
-    # As many cells as there should be; where one line has too few, another has too many.
+    # The total number of cells is right; if one line has too few, another has too many.
     return (characters, stops) if (characters[stops[:, -1]] == ord("\n")).all() else None
 
 
@@ -592,7 +592,7 @@ def _read_string_columns(block: TextBlock, bounds: _CellBounds) -> _ColumnsAndLi
     columns = {number: _string_column(bounds, number) for number in block.column_indices}
     lines = np.arange(len(bounds[1]), dtype=np.int64) + block.lines_before + 1
     empty = columns[block.column_indices[0]].strip().is_missing
-    if empty.any():  # spreadsheets leave records of separators behind
+    if empty.any():  # spreadsheets leave rows of separators behind
         for number in range(len(block.dialect.names)):
             empty = empty & _string_column(bounds, number).strip().is_missing
         columns = {number: texts.select(~empty) for number, texts in columns.items()}
@@ -603,7 +603,7 @@ def _read_string_columns(block: TextBlock, bounds: _CellBounds) -> _ColumnsAndLi
 def _read_float_columns(
     block: TextBlock, bounds: _CellBounds, float_columns: Collection[str]
 ) -> _ColumnsAndLines | None:
-    """Return the chosen columns, numbers as floats; None unless their cells are numbers or missing, and no time is."""
+    """Return the chosen columns, numeric ones as floats; None if a cell is neither number nor missing, or a time is."""
     characters, stops = bounds
     columns: dict[int, Any] = {number: _string_column(bounds, number) for number in block.column_indices}
     if columns[block.column_indices[0]].is_missing.any():
@@ -612,7 +612,7 @@ def _read_float_columns(
     wanted = [number for number in sorted(columns) if block.dialect.names[number] in float_columns]
     if not wanted:
         return columns, lines
-    # All of these columns at once: one number on each line, in the order of the file.
+    # Parse all of these columns at once: one number on each line, in the order of the file.
     ends = stops.ravel()
     if len(wanted) < stops.shape[1]:
         kept = np.isin(np.arange(stops.shape[1]), wanted)
@@ -632,7 +632,7 @@ def _read_float_columns(
 
 
 def _whitespace_to_tabs(body: bytes) -> bytes:
-    """Return lines with one tab in the place of each run of blanks, and none at their ends."""
+    """Return lines with each run of blanks replaced by one tab, and none at their ends."""
     for at_start in (True, False):
         characters = np.frombuffer(body, dtype=np.uint8)
         blank, newline = (characters == 9) | (characters == 32), characters == 10

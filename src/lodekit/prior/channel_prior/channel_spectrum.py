@@ -47,10 +47,10 @@ CHECK_LAGS = np.concatenate([[0.0, 1.0], np.modf(np.arange(1, 25) * (0.5 * (np.s
 
 @dataclass(frozen=True)
 class FineDensity:
-    """The density of the channels on a fine rule.
+    """The density of the channels on fine panels.
 
     density: The density at their frequencies.
-    phase_factors: Waves at the lags where others are held against them; (f, lags).
+    phase_factors: Waves at the lags at which other waves are compared with these; (f, lags).
     """
 
     panels: FrequencyPanels
@@ -69,14 +69,14 @@ class FineDensity:
 
     @cached_property
     def std(self) -> Array:
-        """The deviations of observables and channels, shape (o + c,); one where there is none."""
+        """The standard deviations of observables and channels, shape (o + c,); one if it is zero."""
         found = np.einsum("iil->il", self.covariances)[:, 0]
         return np.asarray(np.where(found > 0, np.sqrt(np.abs(found)), 1.0))
 
     def covariance_error(self, waves: ComplexArray, phase_factors: ComplexArray, noise_variance: Array) -> float:
-        """Return what other waves miss of covariances, in units of the noise; of channels, of themselves.
+        """Return the covariance error of other waves, relative to the noise; for channels, relative to themselves.
 
-        Channels may not be among the observables, and are predicted all the same.
+        Channels are included because they are predicted even if they are not observables.
 
         Shapes: waves (o + c, q, f), phase_factors (f, lags), noise_variance (o,).
         """
@@ -87,7 +87,7 @@ class FineDensity:
 
 
 def _stack_coefficients(own: ConditionedDensity) -> ComplexArray:
-    """Return what the observables and the channels see of whitened waves, shape (o + c, q, f)."""
+    """Return the coefficients of observables and channels on whitened waves, shape (o + c, q, f)."""
     return np.concatenate([own.coefficients, own.channel_coefficients])
 
 
@@ -101,11 +101,11 @@ class ChannelSpectrum:
     """Independent squared-exponential processes for the channels, conditioned on the equations.
 
     With ``B = B(iw)`` the channels on the free functions and S the diagonal of the channels' spectral densities, the
-    free functions have the spectral density ``(B* S^-1 B)^-1``, and the channels ``B (B* S^-1 B)^-1 B*``: whatever
-    basis the free functions have, and in the channels' own units.
+    free functions have the spectral density ``(B* S^-1 B)^-1``, and the channels ``B (B* S^-1 B)^-1 B*``, for any basis
+    of the free functions, and in the channels' own units.
 
-    tolerance: What covariances may miss, in units of the noise and of themselves.
-    cache: What served last.
+    tolerance: Error tolerance of covariances, relative to the noise and to themselves.
+    cache: The last results.
     """
 
     tolerance: float = 1e-10
@@ -116,7 +116,7 @@ class ChannelSpectrum:
         return CHANNEL_KERNEL.bandwidth(order, eps)
 
     def frequencies(self, point: SpectralPoint, noise_variance: Array, length: float) -> FourierFrequencies:
-        """Return waves for all lags up to a length; they say what they miss.
+        """Return waves for all lags up to a length, with their error.
 
         Shapes: noise_variance (o,).
         """
@@ -144,7 +144,7 @@ class ChannelSpectrum:
     def _fine_density(
         self, key: tuple[Any, ...], point: SpectralPoint, noise: Array, length: float
     ) -> FineDensity | None:
-        """Return the density on a fine rule, on the last one where it serves; None where there is none."""
+        """Return the density on fine panels, the last ones if they are accurate; None if there are none."""
         last: FineDensity | None = self.cache.get(("fine", *key))
         allowed = QuadratureTolerance(noise, self.tolerance)
         if last is not None:
@@ -179,7 +179,7 @@ class ChannelSpectrum:
         projected = np.tensordot(channels, rotation, axes=2)
         amplitudes = solve_amplitudes(point.channels, frequencies, projected, sizes)
         error = float(np.max((errors + fine.panels.unresolved_share) * variances / noise))
-        # Whether a share of the variance is all that is left of covariances beyond half the length.
+        # Whether the remaining covariances beyond half the length are below the share of the variance.
         late = fine.covariances[..., CHECK_LAGS >= 0.5] / fine.std[:, None, None] / fine.std[:, None]
         reach = 0.5 * length if np.abs(late).max() <= max(float(shares.min()), MIN_CORRELATION) else np.inf
         gauss_rule = frequencies, rotation, amplitudes, fine, noise
@@ -188,7 +188,7 @@ class ChannelSpectrum:
     def _equidistant_frequencies(
         self, fine: FineDensity, last: FourierFrequencies | None, point: SpectralPoint, noise: Array, length: float
     ) -> FourierFrequencies | None:
-        """Return equidistant waves, the last ones where they serve; None where they are wrong, or too many."""
+        """Return equidistant waves, the last ones if they are accurate; None if they are inaccurate or too many."""
         # At most 128 waves, or twice those of a Gauss rule.
         most = int(max(128, 2.0 * _estimate_gauss_waves(fine, length)) / point.free.shape[1])
         share = min(self.tolerance / float(np.max(fine.variances / noise, initial=1.0)), 1e-2)
@@ -210,7 +210,7 @@ class ChannelSpectrum:
         return None
 
     def _search_equidistant(self, point: SpectralPoint, eps: float, length: float, most: int) -> FourierFrequencies:
-        """Return equidistant waves with a period that exceeds window and memory, as far as a grid can tell."""
+        """Return equidistant waves with a period beyond window and memory, as far as a grid can resolve them."""
         count, longest = point.free.shape[1], float(np.max(point.lengthscales))
         limit = self.bandwidth(point.free.shape[-1], eps) / float(np.min(point.lengthscales))
         period = 2.0 * (length + 8.0 * longest)
@@ -251,7 +251,7 @@ class ChannelSpectrum:
         return np.asarray(found.reshape(len(found), -1) * np.sqrt(frequencies.weights))
 
     def vjp(self, frequencies: FourierFrequencies, point: SpectralPoint, cotangent: ComplexArray) -> SpectrumGradient:
-        """Return derivatives at a `point` and `frequencies` by `cotangent`."""
+        """Return derivatives at a `point` and `frequencies` from a `cotangent`."""
         if frequencies.gauss_rule is not None:
             _, rotation, _, fine, _ = frequencies.gauss_rule
             on_panels = np.tensordot(cotangent, np.conj(rotation), axes=(1, 2))
@@ -261,19 +261,19 @@ class ChannelSpectrum:
         return own.vjp((cotangent * np.sqrt(frequencies.weights)).reshape(own.coefficients.shape))
 
 
-#: What stands for waves that are more than there may be.
+#: Stands for too many waves.
 _TOO_MANY_WAVES = FourierFrequencies((1.0,), (MAX_FOURIER_WAVES + 1,), (0.0,))
 
 
 def _estimate_gauss_waves(fine: FineDensity, length: float) -> float:
-    """Return about how many waves a Gauss rule has, for a length."""
+    """Return the approximate number of waves of a Gauss rule for a length."""
     return len(fine.density.density_roots) * (0.5 * float(fine.panels.highs[-1]) * length + 12.0)
 
 
 def _bandwidth_and_correlation_range(
     frequencies: FourierFrequencies, coefficients: ComplexArray, eps: float
 ) -> tuple[float, float]:
-    """Return the highest frequency and the longest lag that matter, to a tolerance.
+    """Return the highest frequency and the longest lag that are relevant to a tolerance.
 
     Shapes: coefficients (o, f).
     """

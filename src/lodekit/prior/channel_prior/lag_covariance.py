@@ -33,14 +33,14 @@ class TimeLags:
     """All pairs of some times.
 
     times: Scaled; (n,).
-    max_window: How far averages reach back before their times.
+    max_window: The longest averaging interval before a time.
     """
 
     times: Array
     max_window: float = 0.0
-    #: The waves of the last point; none before the first.
+    #: The waves of the last point; empty before the first.
     _last: list[_Waves] = field(default_factory=list, init=False, compare=False, repr=False)
-    #: Even and odd terms of series of some sizes; whatever was asked for last stands last.
+    #: Even and odd terms of series by size, least recently used first.
     _bases: dict[int, tuple[Array, Array]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -52,11 +52,11 @@ class TimeLags:
         return max(float(np.ptp(self.times)), 1e-6)
 
     def covariance(self, point: SpectralPoint, noise_variance: Array) -> LagCovariance | None:
-        """Return the covariance at a point; None where it is not finite. Waves of the last point serve again.
+        """Return the covariance at a point, with the last waves if accurate; None if it is not finite or too large.
 
         Shapes: noise_variance (o,).
         """
-        # Reused waves may miss this share of the noise; below the second share of the variance all is rounding.
+        # Errors of reused waves, relative to the noise; below the second tolerance, all is rounding error.
         allowed = QuadratureTolerance(noise_variance, 1e-7, 1e-14)
         for waves in self._last:
             density = ConditionedDensity(waves[0].frequencies, point)
@@ -103,7 +103,7 @@ class TimeLags:
         yield slice(0, n * n), *terms
 
     def _basis_terms(self, size: int, start: int, stop: int) -> tuple[Array, Array]:
-        """Return the even and odd terms of a series for pairs of some times, from `start` to `stop`, with all."""
+        """Return the even and odd terms of a series for pairs of the times from `start` to `stop` with all times."""
         lag = (self.times[start:stop, None] - self.times[None, :]).ravel() / self.length
         basis = chebyshev_basis(np.clip(lag, -1.0, 1.0), size)
         return np.ascontiguousarray(basis[0::2]), np.ascontiguousarray(basis[1::2])
@@ -127,7 +127,7 @@ class LagCovariance:
 
     @property
     def unresolved_share(self) -> float:
-        """The share of a variance that may lie in peaks too narrow to be resolved."""
+        """The share of a variance that may be in peaks too narrow to be resolved."""
         return self.waves[0].unresolved_share
 
     def blocks(self) -> Array:
@@ -148,14 +148,14 @@ class LagCovariance:
         return total.reshape(len(X) ** 2, n * n)
 
     def vjp(self, cotangents: Array) -> SpectrumGradient:
-        """Return derivatives of E where ``dE = sum slopes d(blocks)``.
+        """Return derivatives of E with ``dE = sum cotangents d(blocks)``.
 
         Shapes: cotangents (o o, n n).
         """
         X = self.density.coefficients
         _, size, cosines, sines, to_even, to_odd = self.waves
         count, (first, second) = len(X), _lower_triangle_index(len(X))
-        # Both orders of two observables count.
+        # Each pair of different observables occurs in both orders.
         lower = cotangents[first * count + second] * np.where(first == second, 1.0, 2.0)[:, None]
         even, odd = np.zeros((2, len(first), size // 2))
         for part, on_even, on_odd in self.lags.iterate_basis(size):

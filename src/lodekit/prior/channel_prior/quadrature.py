@@ -2,11 +2,11 @@
 
 A covariance is ``k(tau) = int S(w) cos(w tau) dw / pi``. Equidistant frequencies are exact over a window if their
 period exceeds the window and the memory of the process, which is very long for a narrow peak; panels that are halved
-around a peak need some ten frequencies more for each halving, whatever the memory. On each panel the last terms of a
+period exceeds the window and the memory of the process, which is very long for a narrow peak; panels that are halved
+around a peak need about ten more frequencies for each halving, whatever the memory. On each panel the last terms of a
 Legendre series of the density estimate the quadrature error and decide whether to halve it. A peak between the nodes
-leaves no term, but the logarithm of the determinant of the density has a pole there, which no short series follows, so
-it reveals even the narrowest peak. Panels that cannot be halved any more report an unresolved share.
-
+leaves no trace in these terms, but the logarithm of the determinant of the density has a pole there, which no short
+series can follow, so it reveals even the narrowest peak. Panels at the smallest width report an unresolved share.
 Over a window of length T, waves are smooth functions of frequency: polynomials of a degree of about T times half the
 band, and a few more. A Gauss rule with the density as its weight integrates these exactly, however narrow its peaks
 are. The block Lanczos process (Golub and Meurant 2010) finds the rule from the panels: it builds an orthonormal basis
@@ -36,9 +36,9 @@ PANEL_REUSE_TOLERANCE = 1e-10
 MIN_REFINED_SHARE = 1e-28
 #: The narrowest panel, relative to its frequencies.
 MIN_RELATIVE_PANEL_WIDTH = 1e-13
-#: Rounding error of a density if waves cancel each other.
+#: Rounding error of a density with cancelling waves.
 DENSITY_ROUNDING_TOLERANCE = 1e-15
-#: Limit on the coefficients of observables and channels at all frequencies: 32 MB, of which an evaluation has about 30.
+#: Limit on the coefficients of observables and channels at all frequencies: 32 MB; an evaluation has about 30 of them.
 MAX_PANEL_ENTRIES = 2_000_000
 #: The end of the first panel, times the longest lengthscale: the density of a nearly constant process is a peak at zero
 #: whose logarithm is a polynomial, so nothing else reveals it.
@@ -46,14 +46,14 @@ MAX_FIRST_PANEL_END = 16.0
 #: Limit on the entries of the Lanczos basis, some 300 MB.
 MAX_LANCZOS_ENTRIES = 20_000_000
 #: Relative error of waves over the whole window, for gradients, and of channels over half the window. Covariances need
-#: waves over half the window, and their error is the square of that of these.
+#: waves over half the window, and their error is the square of that of these waves.
 GRADIENT_WAVE_TOLERANCE, CHANNEL_WAVE_TOLERANCE = 1e-6, 1e-6
-#: A direction below this norm is rounding.
+#: A direction with a norm below this is rounding error.
 BREAKDOWN_TOLERANCE = 1e-14
 
 _LEGENDRE_NODES, _LEGENDRE_WEIGHTS = legendre.leggauss(N_PANEL_NODES)
 #: From values on the nodes to coefficients of a Legendre series, shape (order, order); of these the mean and the last
-#: three, by which a density is looked at, and the last six, by which the logarithm of the determinant is.
+#: three, which check a density, and the last six, which check the logarithm of the determinant.
 _LEGENDRE_TRANSFORM = (
     _LEGENDRE_WEIGHTS[:, None]
     * legendre.legvander(_LEGENDRE_NODES, N_PANEL_NODES - 1)
@@ -66,9 +66,9 @@ _DENSITY_TRANSFORM, _LOG_DET_TRANSFORM = _LEGENDRE_TRANSFORM[:, [0, -3, -2, -1]]
 class QuadratureTolerance:
     """Error tolerance of a quadrature rule that is reused at other points.
 
-    noise_variance: Variances of the noise of the observables; (o,).
-    tolerance: Relative to these.
-    min_share: The smallest share of the variance that matters.
+    noise_variance: Noise variances of the observables; (o,).
+    tolerance: Relative to the noise variances.
+    min_share: The smallest relevant share of the variance.
     """
 
     noise_variance: Array
@@ -76,7 +76,7 @@ class QuadratureTolerance:
     min_share: float = MIN_REFINED_SHARE
 
     def share(self, variances: Array) -> float:
-        """Return the share of their variance that may be missed, from the variances of the observables."""
+        """Return the tolerance as a share of the variances of the observables."""
         ratio = float(np.min(self.noise_variance / np.where(variances > 0, variances, 1.0), initial=1.0))
         return max(min(self.tolerance * ratio, PANEL_REUSE_TOLERANCE), self.min_share)
 
@@ -101,11 +101,11 @@ class FrequencyPanels:
         return cls(lows[order], highs[order])
 
     def select(self, mask: Mask) -> FrequencyPanels:
-        """Return some of the panels."""
+        """Return the chosen panels."""
         return FrequencyPanels(self.lows[mask], self.highs[mask])
 
     def split(self, pieces: int) -> FrequencyPanels:
-        """Return equal pieces of all panels."""
+        """Return all panels, each split into equal pieces."""
         edges = self.lows + (self.highs - self.lows) * (np.arange(pieces + 1) / pieces)[:, None]
         return FrequencyPanels(edges[:-1].ravel(), edges[1:].ravel())
 
@@ -126,13 +126,13 @@ class FrequencyPanels:
         return (self.half_widths[:, None] * _LEGENDRE_WEIGHTS / np.pi).ravel()
 
     def is_accurate(self, density: ConditionedDensity, tolerance: QuadratureTolerance) -> bool:
-        """Return whether the rule is still accurate at another point, and not far wider than it needs to be there."""
+        """Return whether the rule is accurate at another point, and not much wider than necessary there."""
         if self.highs[0] * float(np.max(density.point.lengthscales)) > 2.0 * MAX_FIRST_PANEL_END:
             return False
         errors = PanelErrors(self, density)
         totals, _ = errors.totals
         share = tolerance.share(totals)
-        # A bound of the variance after the last panel.
+        # A bound of the variance beyond the last panel.
         beyond = density.observable_density[:, -1] * self.half_widths[-1]
         if not np.isfinite(totals).all() or self.unresolved_share > share or (beyond > share * totals).any():
             return False
@@ -144,9 +144,9 @@ class FrequencyPanels:
 class PanelErrors:
     """Variances and error estimates of a density on each panel.
 
-    `variances`: the variance that each panel adds to the observables; (o, p).
+    `variances`: the variance of the observables on each panel; (o, p).
     `truncation_errors`: the same for the last terms of a Legendre series; (o, p).
-    `channel_variances`: the approximate variance that each panel adds to the channels; (c, p).
+    `channel_variances`: the approximate variance of the channels on each panel; (c, p).
     `peak_bounds`: the variance of a possible peak between the nodes of a panel, for each channel; (c, p).
     """
 
@@ -156,19 +156,19 @@ class PanelErrors:
         series = np.abs(values @ _DENSITY_TRANSFORM) * (2.0 / np.pi * half_widths)[:, None]
         self.variances = absolute = series[..., 0]
         if density.absolute_density is not density.observable_density:
-            # If waves cancel each other, the remainder is rounding; nothing smaller needs to be resolved.
+            # If waves cancel, the remainder is rounding error; smaller variances need not be resolved.
             absolute = density.absolute_density.reshape(values.shape) @ _LEGENDRE_WEIGHTS * (half_widths / np.pi)
             self.variances = self.variances + DENSITY_ROUNDING_TOLERANCE * absolute
         shares = density.channel_density_ratio.reshape(len(density.channel_density_ratio), -1, N_PANEL_NODES)
         largest, median = shares.max(axis=-1), np.partition(shares, middle, axis=-1)[..., middle]
         unconditioned = np.exp(density.log_density[:, middle::N_PANEL_NODES]) * half_widths
-        # A pole of the log determinant in the panel, on the axis, makes at least twice this curvature.
+        # A pole of the log determinant on the axis within the panel causes at least twice this curvature.
         is_bent = np.abs(density.half_log_det.reshape(-1, N_PANEL_NODES) @ _LOG_DET_TRANSFORM).max(axis=-1) > 0.02
         # A peak of height h and width g has flanks h (g/d)^2 at a distance d, and the variance g h.
         self.peak_bounds = np.where((largest > 20.0 * median) | is_bent, 0.1 * unconditioned * np.sqrt(largest), 0.0)
         self.channel_variances = unconditioned * (shares @ _LEGENDRE_WEIGHTS) / np.pi
         self.truncation_errors = series[..., 1:].max(axis=-1)
-        # Smaller terms are rounding, and halving would not end.
+        # Smaller terms are rounding errors, and halving would not end.
         self.truncation_errors[self.truncation_errors < 20.0 * DENSITY_ROUNDING_TOLERANCE * absolute] = 0.0
 
     @property
@@ -179,21 +179,21 @@ class PanelErrors:
     def needs_refinement(self, totals: tuple[Array, Array], eps: float) -> Mask:
         """Return which panels miss more than a share of the variance, shape (p,).
 
-        The terms of the series beyond those that the rule integrates are about the square of the last ones that it
-        sees, relative to the first.
+        The terms beyond those that the rule integrates are about the square of the last terms of the series, relative
+        to the first.
         """
         allowed = eps * totals[0][:, None]
         missed = self.truncation_errors**2 > allowed * (self.variances + 1e-4 * allowed)
         return np.asarray(missed.any(axis=0) | self.may_hide_peak(totals, eps))
 
     def may_hide_peak(self, totals: tuple[Array, Array], eps: float) -> Mask:
-        """Return which panels may hide a peak of more than a share of a channel's variance, as in `coarse`."""
+        """Return which panels may hide a peak of more than a share of a channel's variance, shape (p,)."""
         return np.asarray((self.peak_bounds > eps * totals[1][:, None]).any(axis=0))
 
     def unresolved_share(self, totals: tuple[Array, Array], mask: Mask) -> float:
-        """Return the share of a variance that some panels may miss, with `totals` as in `coarse`."""
+        """Return the share of the variances that some panels may miss, given the `totals` of all panels."""
         parts = zip((self.truncation_errors, self.peak_bounds), totals, strict=True)
-        # Channels that no free function moves have no variance, and miss none of it.
+        # Channels without any variance miss nothing.
         shares = [part[:, mask].sum(axis=1) / np.where(total > 0, total, 1.0) for part, total in parts]
         return float(sum(np.max(share, initial=0.0) for share in shares))
 
@@ -201,8 +201,8 @@ class PanelErrors:
 def build_frequency_panels(
     point: SpectralPoint, length: float, share: float = PANEL_REUSE_TOLERANCE
 ) -> FrequencyPanels | None:
-    """Return panels for all lags up to a length; None where the density is not finite, or takes too much memory."""
-    # New panels are far more accurate than reused ones must be.
+    """Return panels for all lags up to a length; None if the density is not finite, or takes too much memory."""
+    # New panels are far more accurate than required for reuse.
     eps, order = 1e-4 * share, max(point.free.shape[-1], point.channels.shape[-1])
     negligible, far = 1e-3 * eps, min(MIN_REFINED_SHARE, eps * eps)
     band = CHANNEL_KERNEL.bandwidth(order, negligible) / float(np.min(point.lengthscales))
@@ -210,7 +210,7 @@ def build_frequency_panels(
     # Beyond these limits there would be too many frequencies to compute.
     if not np.isfinite(band) or band * length > 1e5 or not longest < 1e8 * length:
         return None
-    # A wave turns by at most 4 from the middle of a panel to its end over the window.
+    # Over the window, the phase of a wave changes by at most 4 from the middle of a panel to its end.
     edges = np.linspace(0.0, band, int(np.ceil(band * length / 8.0)) + 5)
     doublings = np.arange(max(np.ceil(np.log2(edges[1] * longest / MAX_FIRST_PANEL_END)), 0.0), 0.0, -1.0)
     edges = np.insert(edges, 1, edges[1] * 0.5**doublings)
@@ -224,7 +224,7 @@ def build_frequency_panels(
     done: list[FrequencyPanels] = []
     room = MAX_PANEL_ENTRIES // (N_PANEL_NODES * (len(point.free) + len(point.channels)) * point.free.shape[1])
     settled, energies, missed = (np.zeros(len(powers)), np.zeros(len(point.channels))), [], 0.0
-    for _ in range(60):  # more halvings than there are bits between the widest and the narrowest panel
+    for _ in range(60):  # more halvings than bits between the widest and the narrowest panel
         if len(todo.lows) > room:
             return None
         look = PanelErrors(todo, ConditionedDensity(todo.frequencies, point))
@@ -237,7 +237,7 @@ def build_frequency_panels(
         room -= len(done[-1].lows)
         energies.append(look.variances[:, ~coarse])
         settled = settled[0] + energies[-1].sum(axis=1), settled[1] + look.channel_variances[:, ~coarse].sum(axis=1)
-        # A peak between the nodes is far narrower than a half.
+        # A peak between the nodes is far narrower than half a panel.
         halves, quarters = todo.select(coarse & ~peaks).split(2), todo.select(coarse & peaks).split(4)
         todo = FrequencyPanels.concatenate([halves, quarters])
         if not len(todo.lows):
@@ -263,7 +263,7 @@ def build_gauss_rule(
     Shapes: weights (f,), tolerances (o,).
     """
     count, roots = len(density.density_roots), np.sqrt(weights)
-    # The density of one free function is a number, and the basis is real.
+    # The density of one free function is a scalar, and the basis is real.
     start = np.abs(density.density_roots) if count == 1 else np.conj(density.density_roots)
     block = (start * roots).transpose(1, 2, 0).reshape(-1, count)
     w = np.tile(density.frequencies, count)[:, None]
@@ -319,7 +319,7 @@ def _project_out(columns: ComplexArray, basis: ComplexArray) -> ComplexArray:
 
 
 def _residual_norms(residuals: ComplexArray, count: int) -> Array:
-    """Return the sizes of targets, (count,), of which real and imaginary parts may be columns of their own."""
+    """Return the norms of the targets, (count,), whose real and imaginary parts may be separate columns."""
     return np.asarray(np.sqrt(np.sum(_column_norms(residuals).reshape(-1, count) ** 2, axis=0)))
 
 
@@ -328,12 +328,12 @@ def _column_norms(columns: ComplexArray) -> Array:
 
 
 def _adjoint(matrix: ComplexArray) -> ComplexArray:
-    # The conjugate of real numbers would be a copy.
+    # `np.conj` would copy a real matrix.
     return np.conj(matrix.T) if np.iscomplexobj(matrix) else matrix.T
 
 
 def _orthonormalize(block: ComplexArray, basis: ComplexArray) -> ComplexArray | None:
-    """Return the orthonormal extension of a basis by a block; None if that is only rounding."""
+    """Return the orthonormal extension of a basis by a block; None if the extension is only rounding error."""
     sizes = _column_norms(block)
     block = block / np.where(sizes > 0, sizes, 1.0)
     for _ in range(2):

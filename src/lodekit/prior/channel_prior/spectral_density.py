@@ -1,9 +1,9 @@
-"""The spectral density of channels that have processes of their own and obey the equations.
+"""The spectral density of channels with their own processes, conditioned on the equations.
 
 With ``B = B(iw)`` the channels on the free functions and S the diagonal of the channels' spectral densities, the free
-functions have the density ``(B* S^-1 B)^-1 = R R*``, and the channels ``B R R* B*``: no more than S, and close to S
-where the equations leave a channel free. Where an undamped system swings by itself it has a peak, the narrower the less
-likely its input is there; B has full rank at all frequencies, so peaks are finite.
+functions have the density ``(B* S^-1 B)^-1 = R R*``, and the channels ``B R R* B*``: at most S, and close to S if the
+equations leave a channel free. It peaks at the natural frequencies of an undamped system; the less likely its input is
+there, the narrower the peak. B has full rank at all frequencies, so peaks are finite.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lodekit.support.arguments import Array, ComplexArray
 
 
 class ConditionedDensity:
-    """The density at some frequencies: coefficients of observables, and derivatives in all that it depends on.
+    """The density at some frequencies: coefficients of observables, and their derivatives.
 
     frequencies: Angular, in scaled time; (f,).
     point: Operators and hyperparameters.
@@ -31,7 +31,7 @@ class ConditionedDensity:
         B = _frequency_response(channels, self._frequency_powers)
         sizes = 2.0 * np.log(point.deviations)[:, None]
         self.log_density = CHANNEL_KERNEL.log_density(frequencies, point.lengthscales[:, None]) + sizes
-        # Beyond e^-600 nothing is left of a density; its inverse must not overflow.
+        # Below e^-600 a density is negligible; its inverse must not overflow.
         floor = float(self.log_density.max(initial=-np.inf)) - 600.0
         self._inverse_density_root = np.exp(-0.5 * np.maximum(self.log_density, floor))
         scaled = B * self._inverse_density_root[:, None]
@@ -45,12 +45,12 @@ class ConditionedDensity:
 
     @cached_property
     def _averaging_response(self) -> ComplexArray:
-        """What averages make of the waves, shape (o, 1, f)."""
+        """The frequency response of the averages, shape (o, 1, f)."""
         return np.asarray(self.point.averaging_response(self.frequencies), dtype=complex)[:, None]
 
     @cached_property
     def coefficients(self) -> ComplexArray:
-        """``W(i w) R``: what the observables see of whitened waves, shape (o, q, f)."""
+        """``W(i w) R``: coefficients of the observables on whitened waves, shape (o, q, f)."""
         return _multiply_per_frequency(self._observable_response, self.density_roots)
 
     @cached_property
@@ -60,7 +60,7 @@ class ConditionedDensity:
 
     @cached_property
     def absolute_density(self) -> Array:
-        """The same for waves that nowhere cancel each other: what rounding errors are measured by, shape (o, f)."""
+        """The same without cancellation between waves, the scale of rounding errors, shape (o, f)."""
         if len(self.density_roots) == 1:
             return self.observable_density
         return np.asarray(np.einsum("olf,lmf->of", _abs2(self._observable_response), _abs2(self.density_roots)))
@@ -77,13 +77,13 @@ class ConditionedDensity:
 
     @cached_property
     def channel_density_ratio(self) -> Array:
-        """The spectral densities of the channels, relative to those that they would have alone, shape (c, f)."""
+        """The spectral densities of the channels relative to their unconditioned ones, shape (c, f)."""
         return np.asarray(np.sum(_abs2(self._orthonormal_columns), axis=1))
 
     def vjp(self, cotangent: ComplexArray) -> SpectrumGradient:
-        """Return derivatives of E where ``dE = Re sum conj(slope) d(coefficients)``, and E depends on densities alone.
+        """Return derivatives of E with ``dE = Re sum conj(cotangent) d(coefficients)``, if E depends only on densities.
 
-        ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor, which no density sees.
+        ``dR = -R (R* dM R) / 2`` with ``M = B* S^-1 B``, up to a unitary factor, which does not change densities.
 
         Shapes: cotangent (o, q, f).
         """
@@ -112,10 +112,10 @@ class ConditionedDensity:
 def solve_amplitudes(
     channels: Array, frequencies: Array, channel_coefficients: ComplexArray, scales: Array
 ) -> ComplexArray:
-    """Return the amplitudes of the free functions in waves that are known by their channels, shape (q, m).
+    """Return the amplitudes of the free functions in waves that are given by their channels, shape (q, m).
 
-    Least squares in units of the channels' sizes: what is found is a solution to rounding, though
-    `channel_coefficients` may not be.
+    Least squares in units of the channels' sizes: the result is a solution up to rounding, even if
+    `channel_coefficients` is not.
 
     Shapes: channels (c, q, k), frequencies (m,), channel_coefficients (c, m), scales (c,).
     """
@@ -147,10 +147,10 @@ def _multiply_per_frequency(first: ComplexArray, second: ComplexArray) -> Comple
 
 
 def _householder_qr(scaled: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
-    """Return ``R^-1`` and Q of tall matrices ``Q R``, shapes (q, q, f) and (c, q, f), by Householder's reflections.
+    """Return ``R^-1`` and Q of tall matrices ``Q R``, shapes (q, q, f) and (c, q, f), by Householder reflections.
 
-    Channels may differ by hundreds of decades. Largest first, each row of Q is accurate relative to itself, which a
-    product of the matrix with ``R^-1`` is not: so derivatives in the density of a channel that is all but zero are.
+    Channels may differ by hundreds of orders of magnitude. With the largest first, each row of Q has a small relative
+    error, unlike the product of the matrix with ``R^-1``, and so have derivatives in the density of a tiny channel.
     """
     width = scaled.shape[1]
     if width == 1:

@@ -1,6 +1,6 @@
 """Discretization of state spaces between samples and rows: steps under zero-order hold or first-order hold.
 
-`HoldDiscretization` uses Van Loan's method (Van Loan 1978): the exponential of a block matrix holds all terms.
+`HoldDiscretization` uses Van Loan's method (Van Loan 1978): the exponential of a block matrix contains all terms.
 
 `UniqueSteps` groups equal steps, so each is discretized once; `StepTable` interpolates many different ones by Chebyshev
 series in the length of the step. `prepare_schedule` merges rows, samples and start into an `InputSchedule` for any dead
@@ -33,7 +33,7 @@ class HoldDiscretization:
         self.F, self.G, self.hold_order = F, G, hold_order
         self.n_states, self.n_inputs = len(F), int(G.shape[1])
         sizes = np.abs(G).max(0, initial=0.0)
-        # Powers of two: a step is linear in G, and a large G must not cost digits of F.
+        # Powers of two: a step is linear in G, and a large G must not reduce the accuracy of F.
         self._input_scales = np.where(sizes > 0, np.exp2(np.ceil(np.log2(np.maximum(sizes, 1e-300)))), 1.0)
 
     @property
@@ -86,7 +86,7 @@ class HoldDiscretization:
 def chebyshev_order(turns: float) -> int:
     """Return the number of Chebyshev terms for waves up to a frequency, an even number.
 
-    Sizes are rounded up to eighths of an octave, so that neighbours in a search share the matrices of one size.
+    Sizes are rounded up to eighths of an octave, so that nearby points of a search share the matrices of one size.
     """
     # The terms of a wave are Bessel functions J_k(turns), which fall to rounding a little beyond k = turns.
     needed = turns + 6.0 * turns ** (1 / 3) + 14.0
@@ -109,24 +109,24 @@ def chebyshev_transform(size: int) -> tuple[Array, Array]:
     return np.cos(angles), matrix
 
 
-#: Up to this number of different steps, each has an exponential of its own.
+#: Up to this number of distinct steps, each has its own exponential.
 MAX_EXACT_STEPS = 48
 #: Nodes of Chebyshev interpolation on one panel of steps.
 N_CHEBYSHEV_NODES = 24
-#: An interval between rows with more samples than this gets rows at all of them: long sums of jumps lose digits.
+#: An interval between rows with more samples than this gets rows at all of them: long sums of jumps lose accuracy.
 MAX_EVENTS_PER_STEP = 4
-#: So does a step longer than a segment of a linear input by this factor: its slope would act long and be cancelled.
+#: So does a step longer than a segment of a linear input by this factor, because its slope would cancel over the step.
 MAX_STEP_TO_SEGMENT_RATIO = 1e3
-#: The nodes on [-1, 1], and the matrix from values there to coefficients.
+#: The nodes on [-1, 1], and the matrix from values at the nodes to coefficients.
 _CHEBYSHEV_NODES, _CHEBYSHEV_TRANSFORM = chebyshev_transform(N_CHEBYSHEV_NODES)
 
 
 @dataclass(frozen=True, eq=False)
 class UniqueSteps:
-    """Lengths of steps, where those that differ by rounding only are the same.
+    """Distinct lengths of steps; lengths that differ only by rounding are equal.
 
     distinct: shape (u,)
-    index: The number of each step's length; (n,).
+    index: The index of each step's length; (n,).
     """
 
     distinct: Array
@@ -134,7 +134,7 @@ class UniqueSteps:
 
     @classmethod
     def from_steps(cls, steps: Array, tolerance: float) -> Self:
-        """Return the different ones among lengths; those within a tolerance become their mean.
+        """Return the distinct lengths; those within a tolerance are replaced by their mean.
 
         Shapes: steps (n,).
 
@@ -145,7 +145,7 @@ class UniqueSteps:
         """
         if not steps.size:
             return cls(np.zeros(0), np.zeros(0, dtype=np.intp))
-        # Equal steps are the usual case, and need no sorting.
+        # Equal steps are the common case, and need no sorting.
         if np.ptp(steps) <= 4.0 * tolerance:
             return cls(np.array([steps.mean()]), np.zeros(len(steps), dtype=np.intp))
         order = np.argsort(steps, kind="stable")
@@ -153,7 +153,7 @@ class UniqueSteps:
         starts = np.concatenate([[0], np.flatnonzero(np.diff(ascending) > tolerance) + 1])
         ends = np.concatenate([starts[1:], [len(steps)]])
         widest = (ascending[ends - 1] - ascending[starts]).max()
-        if 2 * len(starts) > len(steps) or widest > 8.0 * tolerance:  # hardly any twice, or a chain of neighbours
+        if 2 * len(starts) > len(steps) or widest > 8.0 * tolerance:  # hardly any repeated, or a chain of neighbours
             return cls(steps, np.arange(len(steps)))
         index = np.empty(len(steps), dtype=np.intp)
         index[order] = np.repeat(np.arange(len(starts)), ends - starts)
@@ -161,12 +161,12 @@ class UniqueSteps:
 
     @cached_property
     def counts(self) -> IndexArray:
-        """How often each length occurs."""
+        """The number of steps of each length."""
         return np.bincount(self.index, minlength=len(self.distinct))
 
     @property
     def all_distinct(self) -> bool:
-        """Whether each step has a length of its own."""
+        """Whether there are as many lengths as steps."""
         return len(self.distinct) == len(self.index)
 
     @cached_property
@@ -198,24 +198,24 @@ class UniqueSteps:
         if len(self.distinct) == 1:
             return np.asarray(left.T @ right)[None]
         if self.all_distinct:
-            # Steps come last in memory, here and in tables: so products are of long vectors.
+            # Steps are the last axis in memory, here and in tables, so that products are of long vectors.
             return np.asarray(np.ascontiguousarray(left.T)[:, None] * np.ascontiguousarray(right.T)).transpose(2, 0, 1)
         return np.stack([left[members].T @ right[members] for members in self._step_groups])
 
 
 class StepTable:
-    """Steps of all lengths, or of several lists of lengths one after the other, at one value of the parameters."""
+    """Step matrices of all lengths, from one or several lists of lengths, at given parameter values."""
 
     def __init__(self, hold: HoldDiscretization, *unique_steps: UniqueSteps) -> None:
         self.hold, self.unique_steps = hold, unique_steps
         distinct = self._distinct = np.concatenate([steps.distinct for steps in unique_steps])
-        #: Steps with an exponential of their own; for panels of the others: members, weights, and places of the nodes.
+        #: Steps with their own exponential; for panels of the others: members, weights, and indices of the nodes.
         self._exact: IndexArray = np.arange(len(distinct))
         self._panels: list[tuple[IndexArray | slice, Array, slice]] = []
         self._nodes = distinct
         is_interpolated = len(distinct) > MAX_EXACT_STEPS and hold.n_states
         at_nodes = self._build_panels() if is_interpolated else hold.discretize(distinct)[0]
-        #: Each step as a matrix, shape (u, s, width).
+        #: The matrix of each step, shape (u, s, width).
         self.matrices = self._interpolate_steps(at_nodes[None])[0]
 
     def jacobian(self, d_F: Array, d_G: Array) -> Array:
@@ -226,7 +226,7 @@ class StepTable:
         return self._interpolate_steps(self.hold.discretize(self._nodes, (d_F, d_G))[1])
 
     def vjp(self, cotangents: Array) -> tuple[Array, Array]:
-        """Return the derivatives of ``sum weights * matrices`` in F and G.
+        """Return the derivatives of ``sum cotangents * matrices`` in F and G.
 
         Shapes: cotangents (u, s, width).
         """
@@ -239,7 +239,7 @@ class StepTable:
         return self.hold.vjp(self._nodes, at_nodes)
 
     def _interpolate_steps(self, at_nodes: Array) -> Array:
-        """Return steps of all lengths from those at the nodes, shape (p, u, s, width)."""
+        """Return the matrices of all steps from those at the nodes, shape (p, u, s, width)."""
         if not self._panels:
             return at_nodes
         many, shape = len(at_nodes), at_nodes.shape[2:]
@@ -252,9 +252,9 @@ class StepTable:
         return np.moveaxis(found, -1, 1)
 
     def _build_panels(self) -> Array:
-        """Cut the lengths into panels until all are interpolated to rounding; return the steps at all nodes."""
+        """Split the lengths into panels until all are interpolated to rounding; return the matrices at all nodes."""
         distinct = self._distinct
-        # Frequent steps are not interpolated: their errors would add up.
+        # Frequent steps are not interpolated, as their errors would add up.
         is_frequent = np.concatenate([steps.counts for steps in self.unique_steps]) >= 64
         exact, others = [np.flatnonzero(is_frequent)], np.flatnonzero(~is_frequent)
         pending = [(distinct[others].min(), distinct[others].max(), others)] if others.size else []
@@ -277,7 +277,7 @@ class StepTable:
                     below = distinct[members] <= middle
                     halves += [(low, middle, members[below]), (middle, high, members[~below])]
             pending = [panel for panel in halves if len(panel[2])]
-        # In the order of the steps: without panels, these are all of them.
+        # In the order of the steps: without panels, these are all steps.
         self._exact = np.sort(np.concatenate(exact))
         for number, (members, weights, _, _) in enumerate(accepted):
             start = len(self._exact) + number * N_CHEBYSHEV_NODES
@@ -288,12 +288,12 @@ class StepTable:
         return np.concatenate([self.hold.discretize(exact_steps)[0], *(values for _, _, _, values in accepted)])
 
     def _count_coefficients(self, values: Array) -> int:
-        """Return how many coefficients steps at nodes, (nodes, s, width), have above rounding; zero for too many."""
+        """Return the number of coefficients above rounding for steps at nodes, (nodes, s, width); zero if too many."""
         sizes = np.abs(np.tensordot(_CHEBYSHEV_TRANSFORM, values, axes=1)).max(axis=1)
         largest = np.abs(values).max(axis=(0, 1))
         s, m = self.hold.n_states, self.hold.n_inputs
         blocks = [slice(0, s), *(slice(s + k * m, s + (k + 1) * m) for k in range(self.hold.hold_order + 1))]
-        # Relative to the rounding of the largest value; coefficients beyond the last two are smaller still.
+        # Relative to the rounding error of the largest value; coefficients beyond the last two are smaller still.
         ratios = [
             sizes[:, block].max(axis=1, initial=0.0) / max(2e-15 * largest[block].max(initial=0.0), 1e-300)
             for block in blocks
@@ -301,16 +301,16 @@ class StepTable:
         relative = np.max(ratios, axis=0)
         if (relative[-2:] > 1.0).any():
             return 0
-        # Three guard coefficients: derivatives in the parameters fall a little later.
+        # Three guard coefficients, as those of derivatives decay slightly later.
         return min(N_CHEBYSHEV_NODES, int(np.flatnonzero(relative > 0.1).max(initial=0)) + 4)
 
 
 @dataclass(frozen=True, eq=False)
 class _PiecewiseInput:
-    """A signal in the time of a schedule: piece i lies between breaks i - 1 and i; the outer ones have no end."""
+    """A signal in the time of a schedule: piece i is between breaks i - 1 and i; the outer pieces are unbounded."""
 
     breaks: Array
-    levels: Array  # of held pieces; of linear ones, at the breaks
+    levels: Array  # of held pieces; for linear ones, at the breaks
     slopes: Array
     is_held: bool
 
@@ -321,13 +321,13 @@ class _PiecewiseInput:
 
     @cached_property
     def shortest_segment(self) -> Array:
-        """At each break, the length of the shorter piece beside it; infinite where slopes are zero, as in held ones."""
+        """The length of the shorter piece beside each break; infinite if its slope is zero, as for held signals."""
         gaps = np.full(len(self.slopes), np.inf)
         gaps[1:-1] = np.where(self.slopes[1:-1] != 0, np.diff(self.breaks), np.inf)
         return np.asarray(np.minimum(gaps[:-1], gaps[1:]))
 
     def evaluate(self, times: Array, breaks: Array, first: IndexArray) -> tuple[Array, Array]:
-        """Return value and slope at rows for delayed breaks; `first`: the first row of each piece but the outermost."""
+        """Return value and slope at rows for delayed breaks; `first`: the first row of each piece except the first."""
         counts = np.diff(first, prepend=0, append=len(times))
         if self.is_held:
             return np.repeat(self.levels, counts), np.zeros(len(times))
@@ -343,25 +343,25 @@ def _read_pieces(signal: InputSignal, start: float, sign: float) -> _PiecewiseIn
         slopes = np.concatenate([[0.0], np.diff(values) / np.diff(breaks), [0.0]])
         return _PiecewiseInput(breaks, values, slopes, is_held=False)
     levels = np.concatenate([values[:1], values]) if sign > 0 else np.concatenate([values, values[-1:]])
-    # Samples that change nothing are no breaks.
+    # Samples without a change are not breaks.
     is_jump = np.diff(levels) != 0
     levels = np.concatenate([levels[:1], levels[1:][is_jump]])
     return _PiecewiseInput(breaks[is_jump], levels, np.zeros(len(levels)), is_held=True)
 
 
-#: The times of rows, ascending from the start, which is row zero at time zero; the index of the requested ones; steps.
+#: The times of rows, ascending from the start (row 0 at time zero); the index of the requested rows; steps.
 _ScheduleRows = tuple[Array, IndexArray | slice, UniqueSteps]
 
 
 @dataclass(frozen=True, eq=False)
 class InputSchedule:
-    """Steps forwards from the start, or backwards from it, in the time ``sign * (t - start)``.
+    """Steps forwards or backwards from the start, in the time ``sign * (t - start)``.
 
     Events are jumps of held inputs and kinks of linear ones that happen between rows.
 
     sign: 1 forwards, -1 backwards.
     requested_index: The requested rows, counted from the start as row 0; a slice if all are requested; (k,).
-    steps: From row to row, n steps.
+    steps: The n steps between rows.
     step_inputs: Values of the inputs at the start of each step, and their slopes for a first-order hold; (n, width).
     jumps: Jumps of held inputs exactly at the start of each step; None if there are none; (n, m).
     event_steps: The step of each event; (e,).
@@ -385,25 +385,25 @@ class InputSchedule:
 
     @cached_property
     def event_changes(self) -> Array:
-        """The changes of values and slopes at each event, one of which is not zero, shape (e, width)."""
+        """The changes of values and slopes at each event, one of which is nonzero, shape (e, width)."""
         changes = np.zeros((len(self.event_steps), self.step_inputs.shape[1]))
         changes[np.arange(len(changes)), self.event_inputs] = self.event_sizes
         return changes
 
     @cached_property
     def has_single_events(self) -> bool:
-        """Whether no step has two events."""
+        """Whether each step has at most one event."""
         return bool((np.diff(self.event_steps) > 0).all())
 
     @cached_property
     def uniform_inputs(self) -> tuple[Array, IndexArray, IndexArray] | None:
-        """All inputs of each step, shape (n, c), if steps are equal and events of few kinds; None otherwise.
+        """All inputs of each step, shape (n, c), if steps are equal and there are few kinds of events; None otherwise.
 
-        The first columns are `step_inputs`; each other one holds the events of one lag and of one input, which are the
-        second and third result.
+        The first columns are `step_inputs`; each further column contains the events of one lag and one input, which
+        are the second and third result.
         """
         count, width = self.step_inputs.shape
-        # More than four kinds of events would need too many columns beside the inputs.
+        # More than four kinds of events would need too many columns.
         if len(self.steps.distinct) != 1 or len(self.event_lags.distinct) > 4:
             return None
         kinds = self.event_lags.index * width + self.event_inputs
@@ -427,7 +427,7 @@ class InputSchedule:
 def prepare_schedule(
     signals: Sequence[InputSignal], start: float, times: Array, sign: float, hold_order: int
 ) -> Callable[[Array], InputSchedule]:
-    """Return the function from delays, (m,), to the schedule of all times on one side of the start.
+    """Return a function from delays, (m,), to the schedule of all times on one side of the start.
 
     Shapes: times (k,), ascending if the sign is 1, descending if it is -1, none beyond the start.
     """
@@ -437,7 +437,7 @@ def prepare_schedule(
     pieces = [_read_pieces(signal, start, sign) for signal in signals]
     rows = _rows_at_times(requested, tolerance)
     longest = 1.001 * float(rows[2].distinct.max(initial=0.0))
-    # Bounds for any delays, which save the search for crowded steps and short segments at each value of the delays.
+    # Bounds for all delays, which save the search for crowded steps and short segments for each set of delays.
     shortest = min((piece.shortest_segment.min(initial=np.inf) for piece in pieces), default=np.inf)
     n_events = sum(longest // np.diff(piece.breaks).min(initial=np.inf) + 1 for piece in pieces)
     has_few_breaks = n_events <= MAX_EVENTS_PER_STEP and MAX_STEP_TO_SEGMENT_RATIO * shortest >= longest
@@ -454,7 +454,7 @@ def _build_schedule(
     hold_order: int,
     delays: Array,
 ) -> InputSchedule:
-    """Return the schedule of inputs that act with some delays, (m,)."""
+    """Return the schedule of inputs with given delays, (m,)."""
     tolerance = max(tolerance, 4.0 * float(np.finfo(float).eps * np.abs(delays).max(initial=0.0)))
     all_breaks = [piece.breaks + sign * delay for piece, delay in zip(pieces, delays.tolist(), strict=True)]
     rows = rows if has_few_breaks else _insert_break_rows(rows, requested, pieces, all_breaks, tolerance)
@@ -465,7 +465,7 @@ def _build_schedule(
     none = np.zeros(0, dtype=np.intp)
     events: list[tuple[IndexArray, Array, IndexArray, Array]] = [(none, np.zeros(0), none, np.zeros(0))]
     for column, (piece, breaks) in enumerate(zip(pieces, all_breaks, strict=True)):
-        # The first row at or after each break; breaks that miss a row by rounding only lie on it.
+        # The first row at or after each break; breaks that differ from a row only by rounding are at that row.
         row = np.searchsorted(row_times, breaks - tolerance)
         ahead = row_times[np.minimum(row, count)] - breaks
         on_row = np.abs(ahead) <= tolerance
@@ -509,7 +509,7 @@ def _insert_break_rows(
     all_breaks: Sequence[Array],
     tolerance: float,
 ) -> _ScheduleRows:
-    """Return the rows with more of them at delayed breaks where many lie in one step, or two are very close."""
+    """Return rows with additional ones at delayed breaks if a step has many breaks, or two breaks are very close."""
     times = rows[0]
     breaks = np.concatenate([np.zeros(0), *all_breaks])
     shortest = np.concatenate([np.zeros(0), *(piece.shortest_segment for piece in pieces)])
@@ -522,7 +522,7 @@ def _insert_break_rows(
     if not len(chosen):
         return rows
     chosen = chosen[np.argsort(breaks[chosen], kind="stable")]
-    # Both ends of a jump that is a piece must stay, however short it is.
+    # Both ends of a steep piece must stay, however short it is.
     extra, min_distance = breaks[chosen], np.where(is_steep[chosen], 0.0, tolerance)
     step = np.searchsorted(times, extra)
     distance = np.minimum(times[step] - extra, extra - times[step - 1])

@@ -34,13 +34,13 @@ _MATRIX_NAMES = ("A", "B", "C", "D", "D1")
 
 @dataclass(frozen=True)
 class CompiledInputResponse:
-    """Observables of a state space, ready for floats.
+    """Observables of a state space, compiled to floats.
 
-    scalars: All numbers: those of the state space, then those of the observables on its channels and on its inputs.
-    shapes: Of the matrices F, G, H, D and D1, and of the delays.
+    scalars: The scalars of the state space, then those of the observables on its channels and on its inputs.
+    shapes: Shapes of the matrices F, G, H, D and D1, and of the delays.
     channel_operator_shape, input_operator_shape: Shapes of the coefficients of the observables: order of the
         derivative, observable, channel or input.
-    inputs: The channel of each input: those of the state space, then those that drive nothing by themselves.
+    inputs: The channel of each input: those of the state space, then others that do not drive it.
     """
 
     scalars: ScalarFunctions
@@ -56,16 +56,16 @@ class CompiledInputResponse:
         return observable_state_space(values, slopes, (on_channels, d_on_channels), (on_inputs, d_on_inputs))
 
     def delays(self, table: tuple[Array, Array]) -> tuple[Array, Array]:
-        """Return by how much later each input acts, shape (m,), and derivatives in the parameters, (p, m)."""
+        """Return the delay of each input, shape (m,), and derivatives in the parameters, (p, m)."""
         start = sum(math.prod(self.shapes[name]) for name in _MATRIX_NAMES)
         stop, missing = start + self.shapes["delays"][0], self._n_extra_inputs
         values, slopes = (_append_zero_columns(part[..., start:stop], missing) for part in table)
-        # Inputs cannot act ahead: what asks for that has no response.
+        # A negative delay is not causal and has no response.
         return np.where(values < 0.0, np.nan, values), slopes
 
     @property
     def _n_extra_inputs(self) -> int:
-        """How many of the inputs are no inputs of the state space."""
+        """The number of inputs that are not inputs of the state space."""
         return len(self.inputs) - self.shapes["B"][1]
 
     def _split(self, table: Array) -> tuple[StateMatrices, Array, Array]:
@@ -77,17 +77,17 @@ class CompiledInputResponse:
 
 
 def _append_zero_columns(matrix: Array, columns: int) -> Array:
-    """Return a matrix with so many more columns of zeros."""
+    """Return a matrix with additional columns of zeros."""
     return np.concatenate([matrix, np.zeros((*matrix.shape[:-1], columns))], axis=-1) if columns else matrix
 
 
 def compile_input_response(
     system: System, operators: OperatorMatrix, inputs: Mapping[str, InputSignal]
 ) -> CompiledInputResponse:
-    """Return the response of observables to known inputs, ready for floats."""
+    """Return the response of observables to known inputs, compiled to floats."""
     space = system.state_space({name: signal.kind for name, signal in inputs.items()})
     scalars = list(space.scalars)
-    # What only occurs with a delay drives nothing by itself, but may be looked at.
+    # An input that occurs only with a delay does not drive the states, but may be an observable.
     others = tuple(name for name in inputs if name not in space.inputs)
     shapes = []
     for names in (space.outputs, (*space.inputs, *others)):
@@ -98,7 +98,7 @@ def compile_input_response(
 
 
 def _append_coefficients(operators: OperatorMatrix, columns: list[int], scalars: list[Scalar]) -> tuple[int, int, int]:
-    """Add the coefficients of observables on some channels, lowest derivative first; return their shape."""
+    """Append the coefficients of observables on some channels, lowest derivative first; return their shape."""
     rows = [[operators.coefficients(i, j) for j in columns] for i in range(len(operators.rows))]
     length = max((len(entry) for row in rows for entry in row), default=0) or 1
     zero = operators.ring.rational(0)
@@ -109,12 +109,12 @@ def _append_coefficients(operators: OperatorMatrix, columns: list[int], scalars:
 
 @dataclass(frozen=True)
 class InputResponse:
-    """Observables of a state space that known inputs drive, from rest at a time.
+    """Observables of a state space driven by known inputs, from rest at the start.
 
     signals: The inputs, by channel.
     start: The time at which the states are zero, or at which the chunk starts, in the user's time.
-    intervals: The interval over which each observable is averaged, in the user's time, zero for values. An average is
-        the difference of an integral, which is one more state, at the end and at the beginning of the interval; (o,).
+    intervals: The interval over which each observable is averaged, in the user's time, zero for point values. An
+        average is the difference of an integral, an additional state, between the ends of the interval; (o,).
     chunk_states: The states at the boundaries of chunks if this is one chunk of a record, `chunk_index`; None for a
         whole record. Chunks have no averages, and their gradients must be computed from the last chunk to the first.
     """
@@ -125,7 +125,7 @@ class InputResponse:
     intervals: Array | None = None
     chunk_states: ChunkStates | None = field(default=None, compare=False, repr=False)
     chunk_index: int = 0
-    #: The last results, by the identity of times and numbers: engines pass the same arrays again and again.
+    #: The last results, by the identity of the arrays: engines pass the same arrays repeatedly.
     _plans: list[tuple[Array, ResponsePlan, IndexArray | slice]] = field(
         default_factory=list, compare=False, repr=False
     )
@@ -139,7 +139,7 @@ class InputResponse:
         return InputResponse(self.compiled, dict(signals), start, self.intervals)
 
     def evaluate(self, theta: Array) -> tuple[Array, Array]:
-        """Return all numbers at values of the parameters, (s,), and their derivatives, (p, s)."""
+        """Return all scalars at parameter values, (s,), and their derivatives, (p, s)."""
         return self.compiled.scalars.evaluate(theta)
 
     def respond(self, table: tuple[Array, Array], times: Array, *, with_jacobian: bool) -> tuple[Array, Array]:
@@ -181,12 +181,12 @@ class InputResponse:
 
     @cached_property
     def _averaging_groups(self) -> list[tuple[float, IndexArray]]:
-        """The different intervals, and which observables are averaged over each."""
+        """The distinct intervals, and the observables averaged over each."""
         groups = [] if self.intervals is None else group_by_window(self.intervals)
         return [(length, rows) for length, rows in groups if length > 0]
 
     def _requested_times(self, times: Array) -> Array:
-        """Return the times, and after them when the intervals begin that end there; the last ones are kept."""
+        """Return the times, followed by the starts of the intervals that end there; the last ones are cached."""
         if not self._averaging_groups:
             return times
         last = self._last.get("asked")
@@ -196,7 +196,7 @@ class InputResponse:
         return np.asarray(last[1])
 
     def _average(self, values: Array, count: int) -> Array:
-        """Return observables from their integrals at all that is asked for, shape (o, ..., n)."""
+        """Return observables from their integrals at all requested times, shape (o, ..., n)."""
         if not self._averaging_groups:
             return values
         found = values[..., :count].copy()
@@ -206,7 +206,7 @@ class InputResponse:
         return found
 
     def _average_vjp(self, weights: Array) -> Array:
-        """Return weights of all that is asked for, from those of the observables: the transposed of `_averaged`."""
+        """Return weights at all requested times from those of the observables: the transpose of `_average`."""
         if not self._averaging_groups:
             return weights
         parts = [weights.copy()]
@@ -217,7 +217,7 @@ class InputResponse:
         return np.concatenate(parts, axis=1)
 
     def breakpoints(self, theta: Array) -> Array:
-        """Return the times at which some input jumps or has a corner, ascending.
+        """Return the times at which an input jumps or has a kink, ascending.
 
         Shapes: theta (p,).
         """
@@ -225,7 +225,7 @@ class InputResponse:
         found = []
         for name, delay in zip(self.compiled.inputs, delays, strict=True):
             signal = self.signals[name]
-            # Held inputs jump where their value changes, linear ones have corners where their slope does.
+            # Held inputs jump at changes of their value, linear ones have kinks at changes of their slope.
             is_held = signal.kind == "hold"
             after = signal.values if is_held else signal.derivative_at(signal.times)
             before = after[:1] if is_held else np.zeros(1)
@@ -237,7 +237,7 @@ class InputResponse:
         return self._matrices(table)[1], d_delays if d_delays.any() else None
 
     def _matrices(self, table: tuple[Array, Array]) -> tuple[StateMatrices, StateMatrices]:
-        """Return the state space and its derivatives; the last ones are kept."""
+        """Return the state space and its derivatives; the last ones are cached."""
         last = self._last.get("matrices")
         if last is None or last[0] is not table[0]:
             both = self.compiled.matrices(table)
@@ -247,7 +247,7 @@ class InputResponse:
         return last[1], last[2]
 
     def _response(self, table: tuple[Array, Array], times: Array) -> tuple[StateSpaceResponse, IndexArray | slice]:
-        """Return the response at some times, and the places of these in it; the last one is cached."""
+        """Return the response at some times, and the indices of these in it; the last one is cached."""
         last = self._last.get("response")
         if last is None or last[0] is not table[0] or last[1] is not times:
             if self.chunk_states is None:
@@ -261,7 +261,7 @@ class InputResponse:
         return last[2], last[3]
 
     def _plan(self, times: Array) -> tuple[ResponsePlan, IndexArray | slice]:
-        """Return the part of a response that depends on no parameter, and the places of the times; both are cached."""
+        """Return the part of a response that depends on no parameter, and the indices of the times; both are cached."""
         for known, plan, places in self._plans:
             if known is times:
                 return plan, places
@@ -274,7 +274,7 @@ class InputResponse:
     def respond_from(
         self, table: tuple[Array, Array], times: Array, initial_state: Array
     ) -> tuple[StateSpaceResponse, IndexArray | slice]:
-        """Return the response of a chunk from an initial state, at some times and at its end, and the places of these.
+        """Return the response of a chunk from an initial state, at some times and at its end, and their indices.
 
         Shapes: initial_state (s,).
         """
@@ -283,7 +283,7 @@ class InputResponse:
         ordered, places = _sort_times(np.append(times, ends))
         places = slice(0, len(times)) if isinstance(places, slice) else places[: len(times)]
         last = float(ordered[-1]) if len(ordered) else self.start
-        # With some room for rounding: one sample more at either end changes nothing.
+        # With a margin for rounding: an additional sample at either end changes nothing.
         first = self.start - float(np.nanmax(delays, initial=0.0))
         room = 1e-9 * (last - first) + 4.0 * float(np.spacing(max(abs(first), abs(last))))
         signals = [self.signals[name].restricted_to(first - room, last + room) for name in self.compiled.inputs]
@@ -292,7 +292,7 @@ class InputResponse:
 
 
 def _sort_times(times: Array) -> tuple[Array, IndexArray | slice]:
-    """Return times in strictly ascending order, and the places of the given ones there."""
+    """Return times in strictly ascending order, and the indices of the given ones in them."""
     return (times, slice(None)) if (np.diff(times) > 0).all() else np.unique(times, return_inverse=True)
 
 
@@ -301,10 +301,9 @@ class ChunkStates:
     """States and adjoint states at the boundaries between chunks of a record.
 
     compiled: Observables of a state space.
-    signals: What drives it, by channel, in the whole record.
-    starts: The start of each piece, in the user's time; states are at rest at the first one.
-    initial_state: From the numbers of the state space to the states at the start of the first piece, where rows
-        before it were left out.
+    signals: The inputs in the whole record, by channel.
+    starts: The start of each chunk, in the user's time; states are at rest at the first one.
+    initial_state: Maps the scalars to the states at the start of the first chunk, if rows before it were omitted.
     """
 
     compiled: CompiledInputResponse
@@ -325,7 +324,7 @@ class ChunkStates:
         return InputResponse(self.compiled, self.signals, start, chunk_states=self, chunk_index=number)
 
     def reset_if_changed(self, table: Array) -> None:
-        """Forget what was known at other values of the parameters."""
+        """Clear the cache if the parameters have changed."""
         key = table.tobytes()
         if self._last.get("key") != key:
             self._last["key"] = key
@@ -333,7 +332,7 @@ class ChunkStates:
             self.adjoints.clear()
 
     def state_at_start(self, number: int, table: tuple[Array, Array]) -> Array:
-        """Return the states at the start of a chunk, propagated through the chunks before it if necessary."""
+        """Return the states at the start of a chunk, propagated through earlier chunks if necessary."""
         self.reset_if_changed(table[0])
         nearest = max((known for known in self.states if known <= number), default=0)
         if nearest not in self.states:

@@ -1,9 +1,9 @@
 """Response of a state space ``x' = F x + G v``, ``g = H x + D v + D1 v'`` to known inputs, with derivatives.
 
-States are zero at the start. Inputs act from the start on, whatever their value is then: a constant input is a step at
-the start. With a dead time (delay) T an input is ``v(t) = u(t - T)``, known for all times as u is (its first value
-before the first sample); a dead time shifts the jumps of u, not the start. Before the start the same equations are
-solved backwards.
+States are zero at the start. Inputs act from the start, whatever their value is then: a constant input is a step at the
+start. With a dead time (delay) T an input is ``v(t) = u(t - T)``, known for all times like u (its first value before
+the first sample); a dead time shifts the jumps of u, not the start. Before the start the same equations are solved
+backwards.
 
 Between samples, zero-order and first-order holds make the discretization exact. Jacobians are forward sensitivities;
 gradients use the adjoint-state method.
@@ -40,7 +40,7 @@ class StateMatrices:
     D1: Array
 
     def contract(self, jacobians: StateMatrices) -> Array:
-        """Return the sum over all entries of these times those of ``jacobians``, shape (p,)."""
+        """Return the sum of the products of all entries with those of ``jacobians``, shape (p,)."""
         pairs = zip(vars(self).values(), vars(jacobians).values(), strict=True)
         return np.asarray(sum(slopes.reshape(len(slopes), part.size) @ part.ravel() for part, slopes in pairs))
 
@@ -89,7 +89,7 @@ def observable_state_space(
     pairs = zip(vars(matrices).values(), vars(jacobians).values(), strict=True)
     F, G, H, D, D1 = (_DualMatrix(*pair) for pair in pairs)
     shapes = [(weights[0].shape[1], part.value.shape[-1]) for part in (F, G, G)]
-    # The observables on x, v and v', and the k-th derivatives of g: H F^k on x, and the factors of v and v'.
+    # The observables on x, v and v', and the k-th derivative of g: H F^k on x, and the factors of v and v'.
     totals = [_DualMatrix(np.zeros(shape), np.zeros((len(F.jacobian), *shape))) for shape in shapes]
     derivative = [H, D, D1]
     for order in range(len(weights[0])):
@@ -106,7 +106,7 @@ def observable_state_space(
 def append_integrators(
     matrices: StateMatrices, jacobians: StateMatrices, rows: IndexArray
 ) -> tuple[StateMatrices, StateMatrices]:
-    """Return a state space with integrals from the start on in place of some observables, one more state for each.
+    """Return a state space in which integrals from the start replace some observables, with one state for each.
 
     Shapes: rows (k,).
 
@@ -135,7 +135,7 @@ def append_integrators(
 
 
 def balance_states(F: Array) -> Array:
-    """Return scales of the states, powers of two, in which F has rows and columns of like size, shape (s,).
+    """Return scales of the states, powers of two, that balance the rows and columns of F, shape (s,).
 
     Shapes: F (s, s).
     """
@@ -179,7 +179,7 @@ class ResponsePlan:
         self._schedules: dict[bytes, list[tuple[slice, InputSchedule]]] = {}
 
     def schedules(self, delays: Array) -> list[tuple[slice, InputSchedule]]:
-        """Return the times from the start on, and those before it, last first, where there are some, with schedules.
+        """Return the times from the start on, and those before it in descending order, if any, with schedules.
 
         Shapes: delays (m,).
         """
@@ -194,7 +194,7 @@ class _StateTrajectory:
 
     def __init__(self, schedule: InputSchedule, hold: HoldDiscretization, initial_state: Array | None = None) -> None:
         self.schedule, self.hold = schedule, hold
-        # One table for steps and events: a search evaluates it hundreds of times, mostly for one length of each.
+        # One table for steps and events: a search evaluates it hundreds of times, mostly with one length for each.
         self.table = StepTable(hold, schedule.steps, schedule.event_lags)
         self.step_matrices, self.event_matrices = self._split_table(self.table.matrices)
         self.transitions: Array = self.step_matrices[:, :, : hold.n_states]
@@ -206,12 +206,12 @@ class _StateTrajectory:
             states[1:] = self.forcing(self.step_matrices, self.event_matrices)
             self._propagate(states[None])
         else:
-            # Few numbers drive all states: they are never added up for each of these.
+            # If few inputs drive all states, the forcing is not formed.
             inputs, lags, places = even
             beside = self.event_matrices[lags, :, hold.n_states + places]
             gain = np.concatenate([self.step_matrices[0, :, hold.n_states :].T, beside])
             solve_constant_recurrence(self.transitions[0].T, gain, inputs[None], states[:1], states[None, 1:])
-        #: At all rows, shape (n + 1, s).
+        #: The states at all rows, shape (n + 1, s).
         self.states = states
 
     def _split_table(self, matrices: Array) -> tuple[Array, Array]:
@@ -220,12 +220,12 @@ class _StateTrajectory:
         return matrices[..., :count, :, :], matrices[..., count:, :, :]
 
     def _propagate(self, states: Array) -> None:
-        """Replace what is added in each step by the states, shape (k, n + 1, s), from those at the start."""
+        """Replace the forcing of each step by the states, shape (k, n + 1, s), starting from the initial states."""
         factors = self.transitions.swapaxes(1, 2)
         solve_recurrence(factors, self.schedule.steps.index, states[:, 1:], states[:, 0])
 
     def forcing(self, matrices: Array, of_lags: Array) -> Array:
-        """Return what inputs add in each step, shape (..., n, s), from steps or their derivatives."""
+        """Return the forcing by inputs in each step, shape (..., n, s), from step matrices or their derivatives."""
         schedule, s = self.schedule, self.hold.n_states
         forcing = schedule.steps.apply(matrices[..., s:], schedule.step_inputs)
         if len(schedule.event_steps):
@@ -233,7 +233,7 @@ class _StateTrajectory:
         return forcing
 
     def _add_events(self, forcing: Array, parts: Array) -> None:
-        """Add what events bring, shape (..., e, s), to their steps, (..., n, s)."""
+        """Add the forcing by events, shape (..., e, s), to their steps, (..., n, s)."""
         step, count = self.schedule.event_steps, forcing.shape[-2]
         if self.schedule.has_single_events:
             forcing[..., step, :] += parts
@@ -257,9 +257,9 @@ class _StateTrajectory:
         return states
 
     def delay_forcing(self, column: int) -> Array:
-        """Return what a later input adds in each step, for each unit of delay, shape (n, s).
+        """Return the derivative of the forcing in the delay of an input, shape (n, s).
 
-        The derivative of u(t - T) in T is minus that of u: slopes act as values, and jumps as impulses.
+        The derivative of u(t - T) in T is minus that of u: slopes act as values, and jumps act as impulses.
         """
         schedule, s, m = self.schedule, self.hold.n_states, self.hold.n_inputs
         gain = self.hold.G[:, column]
@@ -372,7 +372,7 @@ class StateSpaceResponse:
 
     @property
     def values(self) -> Array:
-        """The observables, shape (q, n); NaN if the numbers of the state space are not finite."""
+        """The observables, shape (q, n); NaN if the state space is not finite."""
         H, D, D1 = self.matrices.H, self.matrices.D, self.matrices.D1
         values = np.full((len(H), len(self.plan.times)), np.nan)
         with np.errstate(over="ignore", invalid="ignore"):
