@@ -74,7 +74,7 @@ def find_unexcited_directions(records: Sequence[FittedRecord], parameter_index: 
     """
     nothing = np.zeros((0, len(parameter_index)))
     if any(each.prior.observables.input_response is not None or each.prior.disturbances for each in records):
-        # Curves between samples do not show jumps of an input, and disturbances have a prior of their own.
+        # Smooth curves do not represent jumps of an input, and disturbances have their own prior.
         return nothing
     signal, noise = np.zeros((2, len(parameter_index), len(parameter_index)))
     looked = False
@@ -137,7 +137,7 @@ def _equation_moments(
 _MAX_IDENTIFIED_STD = 2.0
 #: The same for intervals of unbounded parameters around several optima, in units of their magnitude.
 _MAX_RELATIVE_WIDTH = 100.0
-#: Intervals follow from the curvature if the standard error on the search scale is below the first number, and the
+#: Intervals follow from the Hessian if the standard error on the search scale is below the first number, and the
 #: deviation of the profile from a parabola below the second, unless there are few degrees of freedom.
 _MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND, _MIN_BENT_DOF = 0.15, 0.1, 10.0
 
@@ -268,9 +268,9 @@ def assess_identifiability(
     shape: LikelihoodShape,
     inflation_factors: Mapping[str, float],
 ) -> Results:
-    """Return the identifiability of parameters beyond what the curvature shows, by name.
+    """Return identifiability results that the Hessian does not give, by name: from algebra, curves and profiles.
 
-    Intervals of parameters are widened by their factors, because residuals are correlated.
+    `inflation_factors` widen the intervals of parameters if residuals are correlated.
     """
     objective, optimum, information, *_ = shape
     layout, found = objective.layout, assess_structure(structure)
@@ -482,7 +482,7 @@ def _assess_profiles(
                 found[name] = _one_sided_result(*interval, is_above=falls[1])
             if not all(falls):
                 continue
-            # The curvature is wrong: trace the profile with the standard error that follows from its width.
+            # The Hessian is not reliable: trace the profile with the standard error that follows from its width.
             transform = layout.transforms[layout.free_parameters[position]]
             value = transform.forward(float(optimum.x[position]))
             relative = sum(transform.distance(value, edge) for edge in interval) / (2.0 * NORMAL_QUANTILE_95)

@@ -50,7 +50,7 @@ class ObjectiveSurface:
         # The first step of L-BFGS has length one, which would be too far along a flat direction.
         self.covariance_root = root / np.maximum(1.0, np.max(np.abs(root), axis=0, initial=0.0) / _MAX_DISTANCE)
         if others != "fixed":
-            # Where the quadratic approximation has its optimum, given these parameters.
+            # The optimum of the quadratic approximation, given the varied entries.
             self.directions[self.other_index] = -root @ (root.T @ H[self.other_index][:, moving])
         self.max_value = self.objective.value(self.optimum_point)
 

@@ -364,7 +364,7 @@ class ResidualCheck:
     @property
     def has_dependent_noise(self) -> bool:
         """Whether the noise depends significantly on the signal, and enough to matter."""
-        # Unmodelled dynamics are larger where the signal is large, so correlation is reported first.
+        # Unmodelled dynamics have larger residuals if the signal is large, so correlation is reported first.
         level = SIGNIFICANCE_LEVEL if self.whiteness is None else self.whiteness.level
         return self.noise_p_value < level and self.noise_ratio > 1.5 and not self.is_correlated
 

@@ -46,7 +46,7 @@ class Optimum:
     def is_reached_by(self, x: Array, value: float, layout: ParameterLayout, agreement: float) -> bool:
         """Return whether a search that has reached a point is converging to this optimum.
 
-        Standard deviations are ignored: those of an inactive free function, mode or disturbance shrink for ever.
+        Standard deviations are ignored: those of an inactive free function, mode or disturbance keep shrinking.
 
         Shapes: x (n,).
         """

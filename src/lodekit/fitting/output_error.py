@@ -108,7 +108,7 @@ def _screen_starts(
     """Return coordinates of starting points, the most promising first; the values of `delays` are tried in turn.
 
     A fit with a long delay and a vanishing lag can hide the optimum with a short delay. So the start with the shortest
-    delays, near the model without any, comes first.
+    delays, near the model without delays, is the first one.
     """
     opt, layout = options.SEARCH, thin.layout
     count = min(opt.n_screened_per_parameter * (1 + len(layout.free_parameters)), opt.max_screened)

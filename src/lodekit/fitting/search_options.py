@@ -1,7 +1,7 @@
 """Tuning constants of the search for the optimum, in one place: `SEARCH`, an instance of `SearchOptions`.
 
 Functions read ``options.SEARCH.<field>`` when they run, so that tests can replace the instance. Distances between
-parameter vectors are measured on the unconstrained scale of the search, on which most entries are logarithms. Gains,
+parameter vectors are measured on the unconstrained search scale, on which most entries are logarithms. Gains,
 gaps and tolerances of the objective are in nats; "window" is the time span of the record.
 """
 
@@ -183,7 +183,7 @@ class SearchOptions:
     fine_tolerance: float = 1e-5
     # the same for an exploring search
     coarse_tolerance: float = 1e-2
-    # gain that is not distinguished from rounding, relative to the objective
+    # gain that is not distinguished from rounding errors, relative to the objective
     lbfgs_relative_tolerance: float = 1e-13
     # gradient of a converged search, relative to the objective
     flat_gradient_ratio: float = 1e-3
@@ -298,12 +298,12 @@ class SearchOptions:
     ill_conditioned_ratio: float = 1e-2
     # repetitions of that if gradients are noisy
     max_axes_updates: int = 3
-    # difference step in standard errors, and its limit on the scale of the search
+    # difference step in standard errors, and its limit on the search scale
     difference_step: float = 0.03
     max_difference_step: float = 3e-4
     # gradient noise above which differences are widened
     quiet_gradient_noise: float = 1e-5
-    # their width as a multiple of the gradient noise, and its limit on the scale of the search
+    # their width as a multiple of the gradient noise, and its limit on the search scale
     noise_step_factor: float = 100.0
     max_noisy_difference_step: float = 0.3
     # step, in standard errors, at which the gradient noise is measured

@@ -183,14 +183,14 @@ class FallbackEngine(BaseEngine):
             yield self.fallback
 
     def _is_near_imprecise_point(self, hyper: Hyperparameters) -> bool:
-        """Return whether hyperparameters are within 5 % of the last point where only the fallback was precise."""
+        """Return whether hyperparameters are within 5 % of the last point at which only the fallback was precise."""
         return any(
             all((np.abs(new - old) <= 0.05 * np.abs(old)).all() for new, old in zip(hyper.arrays, point, strict=True))
             for point in self._imprecise_points
         )
 
     def _most_accurate(self, hyper: Hyperparameters, candidates: list[Evidence]) -> Evidence:
-        """Return the most accurate of one or two results; remember a point where only the fallback is precise."""
+        """Return the most accurate of one or two results; store a point at which only the fallback is precise."""
         first, last = candidates[0], candidates[-1]
         if len(candidates) == 2:
             if self._is_near_imprecise_point(hyper):
@@ -279,7 +279,7 @@ class FallbackEngine(BaseEngine):
         return bool(np.isfinite(value) and error <= 1e-8 * max(self.size, abs(value)))
 
     def _is_precise(self, value: float, error: float) -> bool:
-        """Return whether the error of a log evidence is below 1e-6 nats, or 4,500 times the rounding of its value."""
+        """Return whether the error of a log evidence is below 1e-6 nats, or 1e-12 relative to its value or the size."""
         return error <= max(1e-6, 1e-12 * max(self.size, abs(value)))
 
     def _is_usable(self, value: float, error: float) -> bool:

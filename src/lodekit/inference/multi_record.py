@@ -36,7 +36,7 @@ class MultiRecordEngine(BaseEngine):
 
     @property
     def prior(self) -> Prior:
-        """The prior, compiled; it starts where the first record does."""
+        """The compiled prior of the first record."""
         return next(iter(self.engines.values())).prior
 
     @property

@@ -37,7 +37,7 @@ from lodekit.system.system import System
 
 
 def pointwise_equations(fit: Fit) -> tuple[Equation, ...]:
-    """Return the written equations; those with white noise are replaced by what they imply without it."""
+    """Return the written equations; those with white noise are replaced by their consequences without it."""
     names = fit.setup.channels_without_values
     if not names:
         return fit.system.written

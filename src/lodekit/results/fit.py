@@ -1,4 +1,4 @@
-"""A fit as a frozen value (setup, optimum, Hessian and what follows from them), and the functions that make fits."""
+"""A fit as a frozen value (setup, optimum, Hessian and derived results), and the functions that create fits."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def predict(
             check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
             covariance = fit.posterior.covariance(observables, times) / dof_fraction
             covariance += np.tensordot(shifts, shifts, (0, 0))
-            # A writable view of the diagonal, whatever the memory order of the covariance is.
+            # A writable view of the diagonal, for any memory order of the covariance.
             np.einsum("ijij->ij", covariance)[...] += unexplained**2
             parts.append(covariance)
     return format_prediction(parts, times, single=single, frame=(fit.clock, texts, as_frame))
@@ -137,7 +137,7 @@ def format_prediction(
 ) -> Any:
     """Return the requested arrays, one or several, or a DataFrame of them; raise if one is not finite.
 
-    A DataFrame needs a clock, the names of the observables, and its library, if one is wanted.
+    A DataFrame needs a clock, the names of the observables, and its library, if one is requested.
 
     Shapes: parts (n, o), times (n,).
     """

@@ -84,7 +84,7 @@ def parse_input(
         index = getattr(given, "index", None)
         given = given.to_numpy() if index is None or not is_time_index(index) else (index, given.to_numpy())
     count = 0 if requested_times is None else len(requested_times)
-    # Two numbers would be a time and a value, where two values may be meant.
+    # Two numbers are ambiguous: a time and a value, or two values.
     is_column = isinstance(given, np.ndarray | list) and np.ndim(given) == 1
     if requested_times is not None and is_column and len(given) == count > 2:
         order = np.argsort(requested_times, kind="stable")

@@ -591,7 +591,7 @@ def _filtered_segments(
 ) -> Iterator[tuple[Sequence[TimeSeries], _FilterFunction]]:
     """Yield segments of the record, or all of it as one, each with its filter as a function of the hyperparameters.
 
-    Channels that are given come before all others.
+    Given channels are filtered before all others.
     """
     (setup, deviations), series, factory = _setup_at(fit, record, record), record.series, fit.engine_choice.factory
     change = {"noise_std": np.zeros(0), "mode_amplitudes": deviations}

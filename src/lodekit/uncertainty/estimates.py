@@ -125,7 +125,7 @@ def estimate_parameters(
         spread = factor * plain
         error = abs(transform.derivative(point)) * spread
         # Not identified: a factor of exp(3), or ten times the magnitude of an unbounded parameter; near zero, the
-        # scale of the search is arbitrarily fine.
+        # search scale is arbitrarily fine.
         size = max(abs(value), transform.expected_magnitude)
         flat = error > 10.0 * size if transform.is_unbounded else spread > 3.0
         if not math.isfinite(error) or spread == 0.0 or flat or not enough:

@@ -34,7 +34,7 @@ class StartPoint:
     """A guess of the parameters and, after ranking, a starting point of the search.
 
     family: The method of the guess: ``"given"``, ``"weak"``, ``"smoothed"``, ``"decay"`` or ``"blind"``.
-    theta: Guessed values of the parameters, NaN where there are none; (p,).
+    theta: Guessed values of the parameters, NaN if there is no guess; (p,).
     value: The log evidence at the starting point.
     x: The starting point, a vector of the layout; (n,).
     """

@@ -198,7 +198,7 @@ class _PatternSums:
         Phi_P_root = solution.filter.Phi[chunk.patterns][:, None] @ P_root
         N_Phi_P_root = N @ Phi_P_root
         inner = Phi_P_root.swapaxes(-1, -2) @ N_Phi_P_root - np.eye(P_root.shape[-1])
-        # H P is computed in the basis of the reduction, where nothing is large.
+        # H P is computed in the basis of the reduction, in which all entries are of moderate size.
         P_root_t, explained_t = P_root.swapaxes(-1, -2), explained.swapaxes(-1, -2)
         return cls(
             stack_by_pattern(smoothed.means, chunk),

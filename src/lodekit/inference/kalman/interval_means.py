@@ -60,7 +60,7 @@ class AveragingStates:
                 continue
             distinct, which = np.unique(ends, return_inverse=True)
             begin = _snap_to_times(distinct - window, times, resolution)
-            # The number of intervals that are open where one begins, including itself.
+            # The number of open intervals at the start of each interval, including itself.
             depth = np.arange(1, len(begin) + 1) - np.searchsorted(distinct, begin, side="right")
             count = max(1, int(depth.max(initial=1)))
             state = np.arange(len(begin)) % count

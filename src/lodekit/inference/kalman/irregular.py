@@ -263,7 +263,7 @@ def build_frames(
 
 
 def _find_frame_changes(times: Array, max_length: float) -> Mask:
-    """Return where new frames begin, shape (p, u): few changes cost as much as many, so some blocks change early."""
+    """Return in which rows new frames begin, shape (p, u); blocks change together, some of them early, to save time."""
     is_change, first = np.zeros(times.shape, dtype=bool), times[0]
     is_change[0] = True
     for changing, now in zip(is_change[1:], times[1:], strict=True):
@@ -358,7 +358,7 @@ class IrregularBlocks:
             if i == rows:
                 break
             # Errors of covariances are proportional to variances, which grow through a frame and in the step to the
-            # next one: look at the first rows.
+            # next one: estimate them in the first rows.
             is_first = i == group.start or len(self._changes[i][0]) > 0
             state_std = np.sqrt(np.abs(np.einsum("iib->ib", D[:, n + q + 1 :]))) if is_first else None
             for j, (states, _, _) in enumerate(self._series.columns):

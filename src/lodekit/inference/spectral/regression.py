@@ -33,7 +33,7 @@ class RegressionTerm:
 
     observable, noise_group, count: Index of the observable and of its noise level (-1 if the noise is known), and the
         number of measurements.
-    precision: Factor of the weights: one over the learned noise variance, scaled; one if the noise is known.
+    precision: Factor of the weights: one over the estimated noise variance, scaled; one if the noise is known.
     basis, modes: All cosines, then all sines; modes times their prior standard deviations; (q, 2 f), (q, r).
     target: The data without their mean, times the weights for normal equations; (q,).
     residual_ss: The weighted sum of squares of the data without their mean, or for QR the part that cannot be fitted.
