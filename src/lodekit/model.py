@@ -59,12 +59,12 @@ def with_suggestions(function: Callable[Concatenate[Any, P], R]) -> Callable[Con
 
 
 def as_estimator_method(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return a function over a fit as a method of an estimator, with the same documentation and all other arguments."""
+    """Return a function of a fit as a method of an estimator, with the same documentation and other arguments."""
 
     @wraps(function)
     def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if "as_frame" in signature.parameters and (given := kwargs.get("as_frame")) in (None, True):
-            # True is a DataFrame of the library that was passed, if there was one.
+            # True selects the DataFrame library of the data passed to `fit`, if any.
             kwargs["as_frame"] = self.fit_.frame_library or given
         return function(self.fit_, *args, **kwargs)
 
@@ -245,8 +245,8 @@ class LODEGP:
         records : str, optional
             The column of a file or DataFrame that contains the record of each row.
         split_gaps : bool
-            Whether a record becomes several where times are far apart, six times as far as most of them: what inputs
-            do in gaps is not known.
+            Whether to split a record at gaps that are six times as long as most sampling intervals, since inputs are
+            unknown in gaps.
 
         Returns
         -------

@@ -1,12 +1,12 @@
 """Diagnosis of a fit: convergence, identifiability, residual tests and comparison with a null model.
 
-A search has failed if it did not converge, ran into a search limit, or ended clearly below smooth curves that obey no
-equation (the null model). Parameters that the data do not identify are a separate finding.
+A search has failed if it did not converge, ended at a bound of the search, or has a clearly smaller log evidence than
+the null model. Parameters that the data do not identify are a separate finding.
 
-Null model of a fit: the log evidence of smooth Gaussian processes that obey no equation, one per observable.
+The null model consists of smooth Gaussian processes without equations, one per observable.
 
-Correct equations are at least as likely. The noise model is the same as in the fit. A grid over lengthscales,
-amplitudes and noise levels replaces a search, so the null model has no local optima.
+Correct equations have at least the same log evidence. The noise model is the same as in the fit. A grid over
+lengthscales, amplitudes and noise levels replaces a search, so the null model has no local optima.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def is_undersampled(lengthscales: Array, times: Sequence[Array]) -> bool:
     The prior then determines the lengthscale and every derivative.
     """
     gaps = time_gaps(times)
-    # At this spacing, millionths of the process variance lie above the Nyquist frequency.
+    # At this spacing, about one millionth of the process variance is above the Nyquist frequency.
     return bool(len(gaps) and len(lengthscales) and float(np.max(lengthscales)) < 1.5 * float(np.median(gaps)))
 
 
@@ -67,7 +67,7 @@ def is_noise_free(
     setup: FitSetup, optimum: Optimum, noise_std_of: Callable[[str], float], times: Sequence[Array]
 ) -> bool:
     """Return whether almost nothing is attributed to noise although the data are undersampled."""
-    # A smaller ratio of noise to data is rounding.
+    # Smaller noise is attributed to rounding errors.
     if any(noise_std_of(each.observable) > 1e-5 * each.std for each in setup.measurements.observable_statistics):
         return False
     return is_undersampled(setup.prior.units.time_scale * setup.layout.unpack(optimum.x).lengthscales, times)
@@ -133,7 +133,7 @@ class Diagnosis:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks that are no warnings."""
+        """Notes that are not warnings."""
         return [describe_sign_symmetry(names) for names in self.sign_symmetries]
 
     def for_record(self, name: str) -> Diagnosis:
@@ -142,7 +142,7 @@ class Diagnosis:
         return replace(self, checks=tuple(own))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON; what is not finite is None."""
+        """Return plain values, ready for JSON; non-finite numbers are None."""
         return {
             "trouble": list(self.failures),
             "verdicts": {
@@ -158,7 +158,7 @@ class Diagnosis:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Diagnosis:
-        """Return what `to_dict` has taken apart."""
+        """Return the diagnosis from the result of `to_dict`."""
         advantage = state["advantage"]
         return cls(
             tuple(state["trouble"]),
@@ -173,7 +173,7 @@ class Diagnosis:
 
 
 def _check_from_dict(state: Mapping[str, Any]) -> ResidualCheck:
-    """Return a check that was taken apart; older files tell less of it."""
+    """Return a check from its JSON state; older files lack some of its fields."""
     found: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
     own = found.pop("whiteness", None)
     found["outliers"] = tuple((float(time), float(far)) for time, far in found.get("outliers", ()))
@@ -207,7 +207,7 @@ def diagnose_fit(
     results: dict[str, IdentifiabilityResult] | None = None
     if poor:
         errors = relative_standard_errors(*known)
-        # A flat direction at a poor optimum says nothing about the data.
+        # A flat direction at a poor optimum is not a property of the data.
         is_loud = any(check.size > _MAX_NOISE_RATIO for check in checks)
         lost = [name for name, error in errors.items() if is_loud or not 0.0 < error < 3.0]
         failed = IdentifiabilityResult(False, "unknown, the search failed", "failed")
@@ -230,7 +230,7 @@ def assess_parameters(
     diagnosis: Diagnosis,
     profile_shapes: tuple[Array, Array],
 ) -> dict[str, IdentifiabilityResult]:
-    """Return what is known about parameters beside the curvature, by name: algebra, profiles and other optima.
+    """Return results on parameters beyond the Hessian, by name: from algebra, profiles and other optima.
 
     Shapes: information (n, n), profile_shapes (p,) each.
     """
@@ -255,7 +255,7 @@ def _times_of(records: Mapping[str, FittedRecord]) -> list[Array]:
 def _compare_with_null_model(
     records: Mapping[str, FittedRecord], checks: Sequence[ResidualCheck]
 ) -> tuple[float, list[str]]:
-    """Return the gain in log evidence over the null model, over all compared records, and which are clearly worse."""
+    """Return the total gain in log evidence over the null model, and failures of records that are clearly worse."""
     gains, found = [], []
     for name, record in records.items():
         own = checks if len(records) == 1 else [check for check in checks if check.record == name]
@@ -295,14 +295,14 @@ def _compare_record_with_null_model(record: FittedRecord, checks: Sequence[Resid
 def _poorly_explained(
     checks: Sequence[ResidualCheck], null_noise_std: Mapping[str, float], data_std: Mapping[str, float]
 ) -> list[str]:
-    """Return observables of which the null model explains clearly more, each with both explained fractions."""
+    """Return observables that the null model explains clearly better, each with both explained fractions."""
     found = []
     for check in checks:
         # A smooth curve explains fewer than five values exactly.
         if math.isnan(check.explained) or check.count < 5:
             continue
         left = 1.0 - check.explained
-        # The size of the noise in units of the spread of the data.
+        # Noise variance as a fraction of the variance of the data.
         share = (null_noise_std[check.name] / data_std[check.name]) ** 2
         if check.size > _MAX_NOISE_RATIO or (left > 3.0 * share and left > _MIN_UNEXPLAINED_FRACTION):
             both = max(1.0 - share, 0.0), max(check.explained, 0.0)
@@ -310,7 +310,7 @@ def _poorly_explained(
     return found
 
 
-#: Number and length of the segments of each observable that are used; neighbouring rows show fast changes.
+#: Number and length of the segments of each observable; neighbouring rows show fast changes.
 _N_SEGMENTS, _SEGMENT_ROWS = 3, 20
 #: Noise levels relative to the standard deviation of the data. Amplitudes use the same logarithmic grid, from about 0.1
 #: to 30 standard deviations, so that there are few ratios of the two.
@@ -319,7 +319,7 @@ _NOISE_GRID_RATIO, _AMPLITUDE_INDEX = _NOISE_GRID[1] / _NOISE_GRID[0], np.arange
 
 
 def subsample_segments(measurements: Measurements) -> Measurements:
-    """Return measurements in runs of neighbours where there are many; the same where there are few."""
+    """Return a few segments of consecutive rows if there are many measurements; otherwise all of them."""
     if all(len(item.times) <= _N_SEGMENTS * _SEGMENT_ROWS for item in measurements.series):
         return measurements
     found = []
@@ -333,7 +333,7 @@ def subsample_segments(measurements: Measurements) -> Measurements:
 def fit_null_model(
     series: Sequence[TimeSeries], noise: NoiseModel, span: float
 ) -> tuple[float, dict[str, float]] | None:
-    """Return log evidence and noise std (rms) by observable; None if noise is zero, or partly known, partly learned."""
+    """Return log evidence and noise std (rms) by observable; None if noise is zero, or known for some rows only."""
     if any(item.is_exact.any() or (item.has_known_noise.any() and item.has_unknown_noise.any()) for item in series):
         return None
     units = noise.level_scales
@@ -375,7 +375,7 @@ def _eigendecompose_covariances(times: Array, weights: Array) -> tuple[Array, Ar
 
 
 def _max_log_evidence(values: Array, weights: Array, noise_grid: Array, eigenvalues: Array, vectors: Array) -> Array:
-    """Return the best log evidence of a series over lengthscales and deviations at each level of noise.
+    """Return the largest log evidence of a series over lengthscales and amplitudes at each noise level.
 
     Shapes: values, weights (n,), eigenvalues, vectors (l, n) and (l, n, n).
     """
@@ -384,7 +384,7 @@ def _max_log_evidence(values: Array, weights: Array, noise_grid: Array, eigenval
     # A constant offset with the magnitude of the mean, so that constant data need no lengthscale.
     constant = 1.0 + (mean / spread) ** 2
     ones, rest = weights @ vectors, (weights * (values - mean)) @ vectors
-    # Variances of the rotated data in units of the deviation: lengthscales, ratios of level and deviation, data.
+    # Variances of the rotated data in units of the amplitude: lengthscales, ratios of noise and amplitude, data.
     ratios = np.arange(-_AMPLITUDE_INDEX.max(), len(noise_grid) - _AMPLITUDE_INDEX.min())
     noise = (noise_grid[0] / (spread * _NOISE_GRID[0]) * _NOISE_GRID_RATIO**ratios) ** 2
     variances = eigenvalues[:, None, :] + noise[:, None]
@@ -393,7 +393,7 @@ def _max_log_evidence(values: Array, weights: Array, noise_grid: Array, eigenval
     more = 1.0 + constant * one
     square += (mean * (2.0 * both + mean * one) - constant * both**2) / more
     logs = np.log(variances).sum(axis=2) + np.log(more)
-    # Levels, deviations.
+    # Noise levels, amplitudes.
     rows = np.arange(len(noise_grid))[:, None] - _AMPLITUDE_INDEX - ratios[0]
     unit = (spread * _NOISE_GRID[0] * _NOISE_GRID_RATIO**_AMPLITUDE_INDEX) ** 2
     found = square[:, rows] / unit + logs[:, rows] + count * np.log(2.0 * np.pi * unit)

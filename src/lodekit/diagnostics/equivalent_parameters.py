@@ -1,9 +1,9 @@
 """Other parameter values that fit about as well as the estimate.
 
 Equivalent parameters give exactly the same behaviour of all measured signals: the input-output equations have the same
-coefficients there. These polynomial equations are solved by the Levenberg-Marquardt method from many starts, so no
-result is wrong, but a distant one may be missed. Other alternatives are local optima that the search has met, and
-aliases: at times that are multiples of one step, an oscillation looks like one that is faster by a whole turn per step.
+coefficients there. These polynomial equations are solved by the Levenberg-Marquardt method from many starts: results
+are correct, but distant ones may be missed. Other alternatives are local optima found by searches, and aliases: sampled
+at multiples of one step, an oscillation cannot be distinguished from one that is faster by a full period per step.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def find_equivalent_parameters(
 ) -> list[tuple[Array, Array]]:
     """Return other values within all bounds with the same measured behaviour, nearest first.
 
-    Sign changes are excluded, and so are values at which all channels behave alike, as where p and q are exchanged in
-    ``p*q*y'' + (p + q)*y' + y = u``. One parameter per unidentifiable direction is held.
+    Sign changes are excluded, and so are values at which all channels have the same behaviour, such as exchanging p and
+    q in ``p*q*y'' + (p + q)*y' + y = u``. One parameter per unidentifiable direction is fixed.
 
-    Returns pairs of theta, in the user's units, (p,), and the Jacobian of the learned parameters there with respect to
+    Returns pairs of theta, in the user's units, (p,), and the Jacobian of the free parameters there with respect to
     those at the estimate, on the search scale, (k, k). Shapes: theta (p,).
     """
     free = np.array([n for n in layout.free_parameters if layout.names[n] not in structure.pivots], dtype=int)
@@ -57,7 +57,7 @@ def find_equivalent_parameters(
         is_finite = np.isfinite(values).all() and np.isfinite(slopes).all() and theta[free].all()
         if not is_finite or np.count_nonzero(used) < len(free):
             return []
-        # Coefficients above 0.3 of their size are compared on a logarithmic scale.
+        # Differences of coefficients beyond 0.3 of their magnitude are compared on a logarithmic scale.
         scales = 0.3 * np.where(values != 0.0, np.abs(values), rates.max(axis=0))[used]
         targets = np.arcsinh(values[used] / scales)
 
@@ -90,7 +90,7 @@ def find_equivalent_parameters(
 
 
 def _start_points(layout: ParameterLayout, free: NDArray[np.int_], theta: Array) -> Array:
-    """Return fixed pseudo-random points around the estimate, shape (n, p); with other signs where bounds allow."""
+    """Return pseudo-random points around the estimate, from a fixed seed, (n, p); some with other signs if allowed."""
     generator, points = np.random.default_rng(0), np.tile(theta, (_N_STARTS, 1))
     # Starts lie within a factor of 1000 of the estimate.
     reach = np.log(1000.0) * np.where(np.arange(_N_STARTS) % 2, 1.0, 0.4)
@@ -137,7 +137,7 @@ def _solve_levenberg_marquardt(
 def _parameter_jacobian(
     table: ScalarFunctions, layout: ParameterLayout, used: Mask, scales: Array, points: tuple[Array, Array]
 ) -> Array:
-    """Return the Jacobian of the learned parameters at the second point with respect to those at the first, (k, k)."""
+    """Return the Jacobian of the free parameters at the second point with respect to those at the first, (k, k)."""
     learned, transforms, rates = layout.free_parameters, layout.transforms, []
     for theta in points:
         _, slopes = (each[0] for each in table.evaluate_many(theta[None]))
@@ -147,7 +147,7 @@ def _parameter_jacobian(
 
 
 def _is_same_system(structure: StructuralIdentifiability, theta: Array, other: Array) -> bool:
-    """Return whether no channel at all behaves in another way."""
+    """Return whether all channels, measured or not, have the same behaviour at both parameter values."""
     if structure.all_channel_coefficients is None:
         return False
     here, there = structure.all_channel_coefficients.evaluate_many(np.stack([theta, other]))[0]
@@ -160,14 +160,14 @@ _MAX_LOG_DROP, _SAME_EVIDENCE = 2.0, 1e-2
 
 @dataclass(frozen=True)
 class AlternativeOptimum:
-    """Values that fit about as well as the estimate.
+    """Parameter values that fit about as well as the estimate.
 
-    point: The vector of the layout.
-    below: By how much its log evidence is less; below zero where it is more.
-    is_alias: Whether it is the same oscillation seen at times that are multiples of one step.
-    values: Learned parameters that are elsewhere, in the user's units; none if their errors include that place.
-    errors: Standard errors of all learned parameters there, on the scale of the search; zero if they are not known.
-    is_twin: Whether all that was measured behaves exactly as at the estimate.
+    point: The search vector.
+    below: The objective at the estimate minus that at the point; negative if the point is better.
+    is_alias: Whether it is an alias: an oscillation with the same samples at times that are multiples of one step.
+    values: Free parameters that differ, in the user's units; empty if all are within the errors of the estimate.
+    errors: Standard errors of all free parameters there, on the search scale; zero or missing if unknown.
+    is_twin: Whether all measured channels have exactly the same behaviour as at the estimate.
     """
 
     point: tuple[float, ...]
@@ -179,7 +179,7 @@ class AlternativeOptimum:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> AlternativeOptimum:
-        """Return a rival that was taken apart for JSON; older files know of no twins."""
+        """Return an alternative optimum read from JSON; older files lack `is_twin`."""
         point, own = tuple(float(each) for each in state["point"]), (dict(state["values"]), dict(state["errors"]))
         return cls(point, float(state["below"]), bool(state["is_alias"]), *own, bool(state.get("is_twin", False)))
 
@@ -191,7 +191,7 @@ def find_alternative_optima(
     times: Sequence[Array],
     structure: StructuralIdentifiability | None = None,
 ) -> tuple[AlternativeOptimum, ...]:
-    """Return other values of the parameters that fit about as well, most likely first.
+    """Return other parameter values that fit about as well, the largest objective first.
 
     Shapes: information (n, n).
     """
@@ -231,7 +231,7 @@ def _distant_points(
     errors: Array,
     structure: StructuralIdentifiability | None,
 ) -> Iterator[Array]:
-    """Yield points at which one parameter is far away, of its expected size, or of another sign; all others follow.
+    """Yield points with one parameter moved far, to its expected magnitude or to the other sign, others re-optimised.
 
     Shapes: information (n, n), errors (p,).
     """
@@ -251,7 +251,7 @@ def _distant_points(
 
 
 def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: Array) -> AlternativeOptimum | None:
-    """Return where a search from a point ends, if that is about as likely as the optimum; without values if near it."""
+    """Return the optimum reached from a point if it fits about as well; without values if it is near the estimate."""
     with np.errstate(all="ignore"):
         other = maximize_lbfgs(objective, start, tolerance=1e-3, max_iterations=100, known_optimum=optimum)
     point, below = tuple(other.x.tolist()), optimum.value - other.value
@@ -273,7 +273,7 @@ def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: A
 def _find_equivalent_optima(
     objective: Objective, optimum: Optimum, covariance: Array, errors: Array, structure: StructuralIdentifiability
 ) -> list[AlternativeOptimum]:
-    """Return other values that give the same behaviour; what the prior says of free functions and states may differ."""
+    """Return optima at equivalent parameter values; the prior of free functions and states may change the objective."""
     layout, found = objective.layout, list[AlternativeOptimum]()
     # Variances of unidentified parameters are infinite; they must not affect those of others through rounding.
     known = np.where(np.isfinite(covariance), covariance, 0.0)
@@ -302,15 +302,15 @@ def _find_equivalent_optima(
 
 
 def _leaves_bound(optimum: Optimum, x: Array) -> bool:
-    """Return whether a parameter that is best at a bound is elsewhere.
+    """Return whether a parameter that is at a bound at the optimum is elsewhere.
 
-    A lag that is best at zero is not needed, and says nothing about the one that it could be exchanged with.
+    A lag that is best at zero is not needed; exchanging it with another one is not an alternative.
     """
     return bool(np.any(optimum.at_bound & (np.abs(x - optimum.x) > 1.0)))
 
 
 def _exchanges_unneeded(layout: ParameterLayout, optimum: Optimum, rival: AlternativeOptimum) -> bool:
-    """Return whether another parameter is not needed in place of one that is best at a bound, with the same fit."""
+    """Return whether the alternative exchanges an unneeded parameter at a bound with another one, with the same fit."""
     stuck = [layout.names[n] for k, n in enumerate(layout.free_parameters) if optimum.at_bound[k]]
     # Standard errors on the search scale are stored as zero at a bound, and are large next to it.
     is_lost = any(not 0.0 < error < 3.0 for name, error in rival.errors.items() if name not in stuck)
@@ -318,7 +318,7 @@ def _exchanges_unneeded(layout: ParameterLayout, optimum: Optimum, rival: Altern
 
 
 def _distinct_parameters(objective: Objective, x: Array, centre: Array, errors: Array) -> list[str]:
-    """Return the parameters that are somewhere else at one point than at another."""
+    """Return the parameters that differ between two points by more than their errors."""
     layout, found = objective.layout, []
     for position, number in enumerate(layout.free_parameters):
         transform, error = layout.transforms[number], float(errors[position])
@@ -334,7 +334,7 @@ def _distinct_parameters(objective: Objective, x: Array, centre: Array, errors: 
 
 
 def find_common_sampling_step(times: Sequence[Array]) -> float:
-    """Return the step of which all gaps between the times of each record are multiples; NaN if there is none."""
+    """Return the step of which all sampling intervals are multiples; NaN if there is none."""
     gaps = time_gaps(times)
     if not len(gaps):
         return math.nan
@@ -344,7 +344,7 @@ def find_common_sampling_step(times: Sequence[Array]) -> float:
 
 
 def _alias_points(objective: Objective, optimum: Optimum, times: Sequence[Array]) -> Iterator[Array]:
-    """Yield points at which one oscillation of a system that nothing drives is seen at too few times to be told."""
+    """Yield points at which one oscillation of an autonomous system is replaced by an alias with the same samples."""
     prior, layout = objective.engine.prior, objective.layout
     factors = parametric_pole_factors(prior)
     if not factors or math.isnan(step := find_common_sampling_step(times)):
@@ -354,7 +354,7 @@ def _alias_points(objective: Objective, optimum: Optimum, times: Sequence[Array]
     roots = [root for k in factors for root in np.roots(np.asarray(own[k])[::-1]) if root.imag >= 0.0]
     generator = np.random.default_rng(0)
     for number, root in enumerate(roots):
-        # Frequencies with the same samples: one more turn per step, or the mirrored frequency.
+        # The mirrored frequency has the same samples.
         other = abs(turn - root.imag)
         # With three samples per period or more, an alias would be implausibly fast.
         if not root.imag > 0.0 or min(other, root.imag) < turn / 3.0:

@@ -2,8 +2,8 @@
 
 A direction v of the parameters is not excited if ``(dA/dv) c - df/dv``, with the posterior of the curves c inserted,
 cannot be distinguished from zero: the same curves solve the equations for other values. ``m x'' + c x' + k x = F``, for
-example, holds for a damped sine with many m, c and k. The prior still prefers one of them, so the curvature of the
-evidence does not show this.
+example, holds for a damped sine with many m, c and k. The prior still prefers one of them, so the Hessian of the
+objective does not show this.
 """
 
 from __future__ import annotations
@@ -66,16 +66,15 @@ def _derivatives(record: FittedRecord, times: Array, pairs: Sequence[tuple[int, 
 
 
 def find_unexcited_directions(records: Sequence[FittedRecord], parameter_index: Sequence[int], scales: Array) -> Array:
-    """Return directions in which parameters can move while the fitted curves still solve the equations, shape (k, n).
+    """Return directions in which parameters can change while the fitted curves still solve the equations, (k, n).
 
-    Channels that were not measured are eliminated first. What the curves of one record leave open, those of another
-    may tell.
+    Unmeasured channels are eliminated first. The information of all records is summed.
 
     Shapes: scales (n,).
     """
     nothing = np.zeros((0, len(parameter_index)))
     if any(each.prior.observables.input_response is not None or each.prior.disturbances for each in records):
-        # Curves between samples do not show jumps of an input, and disturbances have a prior of their own.
+        # Smooth curves do not represent jumps of an input, and disturbances have their own prior.
         return nothing
     signal, noise = np.zeros((2, len(parameter_index), len(parameter_index)))
     looked = False
@@ -108,7 +107,7 @@ def _equation_moments(
     parameter_index: list[int],
     scales: Array,
 ) -> tuple[Array, Array]:
-    """Return the squares of what moves of the parameters change in the equations, and their variances, (n, n) each."""
+    """Return the squared effects of changes of parameters on the equations, and their variances, (n, n) each."""
     terms = [(i, (j, k), value) for i, j, k, value in operator.terms()]
     pairs = sorted({pair for _, pair, _ in terms})
     signal, noise = np.zeros((2, len(parameter_index), len(parameter_index)))
@@ -138,26 +137,25 @@ def _equation_moments(
 _MAX_IDENTIFIED_STD = 2.0
 #: The same for intervals of unbounded parameters around several optima, in units of their magnitude.
 _MAX_RELATIVE_WIDTH = 100.0
-#: Intervals follow from the curvature if the standard error on the search scale is below the first number, and the
+#: Intervals follow from the Hessian if the standard error on the search scale is below the first number, and the
 #: deviation of the profile from a parabola below the second, unless there are few degrees of freedom.
 _MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND, _MIN_BENT_DOF = 0.15, 0.1, 10.0
 
 
 @dataclass(frozen=True)
 class IdentifiabilityResult:
-    """What was found out about a parameter beside the curvature, and goes before what that says.
+    """The identifiability of a parameter, which takes precedence over the standard error from the Hessian.
 
-    identified: Whether the data determine it.
-    note: Why there is no interval; empty where there is one.
-    reason: How that was found out: ``"structure"`` by exact algebra, ``"size"`` where that of a disturbance makes up
-        for it, ``"motion"`` because the curves solve the equations for other values, too, ``"flat"``, ``"side"`` and
-        ``"profile"`` by a profile of the evidence, ``"bound"`` by moving others from their bounds, ``"rival"`` and
-        ``"alias"`` because other values fit about as well, ``"twin"`` because they make no difference at all,
-        ``"unresolved"`` because measurements without noise are too few, ``"failed"`` because the search has failed.
-    interval: 95 %, in the user's units, where it is known.
-    ladder: Intervals of several levels: how many standard errors of a normal distribution each stands for, and its
-        ends.
-    combinations: What the data determine of it and of others, such as ``a + b``, if that is simple.
+    identified: Whether the data determine the parameter.
+    note: Why there is no interval; empty if there is one.
+    reason: How this was determined: ``"structure"`` by exact algebra, ``"size"`` if it is confounded with the std of a
+        disturbance, ``"motion"`` if the curves solve the equations for other values, too, ``"flat"``, ``"side"`` and
+        ``"profile"`` by the profile likelihood, ``"bound"`` by moving other parameters away from their bounds,
+        ``"rival"`` and ``"alias"`` if other values fit about as well, ``"twin"`` if they give exactly the same
+        behaviour, ``"unresolved"`` if noise-free data are undersampled, ``"failed"`` if the search has failed.
+    interval: The 95 % interval in the user's units; None if unknown.
+    ladder: Intervals at several levels: the quantile of the normal distribution and both ends of each.
+    combinations: Identifiable combinations of this and other parameters, such as ``a + b``, if they are simple.
     """
 
     identified: bool
@@ -169,7 +167,7 @@ class IdentifiabilityResult:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> IdentifiabilityResult:
-        """Return a verdict that was taken apart for JSON, where infinite ends are None; older files have no ladders."""
+        """Return a result read from JSON, in which infinite ends are None; older files have no ladders."""
 
         def ends(low: float | None, high: float | None) -> tuple[float, float]:
             return -math.inf if low is None else float(low), math.inf if high is None else float(high)
@@ -190,7 +188,7 @@ class IdentifiabilityResult:
         return _interpolate_interval((deviate - below) / (above - below), inner, outer)
 
     def extended_by(self, other: IdentifiabilityResult, value: float) -> IdentifiabilityResult:
-        """Return the result with intervals that hold those of another one as well, around the same value."""
+        """Return the result with intervals that also contain those of another result, around the same value."""
 
         def join(own: Sequence[float], level: float) -> tuple[float, float]:
             more = other.interval_at(value, 0.95, level) or own
@@ -201,7 +199,7 @@ class IdentifiabilityResult:
 
 
 def _interpolate_interval(fraction: float, inner: Sequence[float], outer: Sequence[float]) -> tuple[float, float]:
-    """Return both ends of an interval between two others, or beyond them: on a logarithmic scale where it is one."""
+    """Return an interval interpolated between two others, or extrapolated; logarithmically if all ends are positive."""
     if min(*inner, *outer) > 0.0 and math.isfinite(outer[1]):
         ends = ((1.0 - fraction) * math.log(a) + fraction * math.log(b) for a, b in zip(inner, outer, strict=True))
         # exp(700) is near the largest float.
@@ -253,8 +251,8 @@ def assess_structure(structure: StructuralIdentifiability) -> Results:
 class LikelihoodShape(NamedTuple):
     """The objective near its optimum.
 
-    information: (n, n).
-    dof, bends: Of `satterthwaite_dof`; (p,).
+    information: Minus the Hessian at the optimum; (n, n).
+    dof, bends: The results of `satterthwaite_dof`; (p,).
     """
 
     objective: Objective
@@ -270,9 +268,9 @@ def assess_identifiability(
     shape: LikelihoodShape,
     inflation_factors: Mapping[str, float],
 ) -> Results:
-    """Return the identifiability of parameters beyond what the curvature shows, by name.
+    """Return identifiability results that the Hessian does not give, by name: from algebra, curves and profiles.
 
-    Intervals of parameters are widened by their factors, because residuals are correlated.
+    `inflation_factors` widen the intervals of parameters if residuals are correlated.
     """
     objective, optimum, information, *_ = shape
     layout, found = objective.layout, assess_structure(structure)
@@ -301,16 +299,16 @@ def assess_identifiability(
     return found
 
 
-#: Directions with less curvature than this, relative to that along single parameters, are taken for flat; the evidence
-#: may change by so many nats along them, and their weights are fractions with denominators up to 6.
+#: Directions with less curvature than this, relative to that along single parameters, are flat; the objective may
+#: change by up to 0.1 nats along them, and their weights are fractions with denominators up to 6.
 _MAX_FLAT_EIGENVALUE, _MAX_FLAT_CHANGE, _MAX_DENOMINATOR = 1e-4, 0.1, 6
 
 
 def find_flat_combinations(objective: Objective, optimum: Optimum, information: Array) -> dict[str, tuple[str, ...]]:
-    """Return what is determined of parameters that are not, such as ``a + b`` or ``a*b``, if simple, for each of them.
+    """Return identifiable combinations of unidentified parameters, such as ``a + b`` or ``a*b``, if simple, by name.
 
-    Flat directions of the information, in the parameters or in their logarithms, are rounded to simple fractions. Then
-    the evidence has to be constant along them.
+    Flat directions of the information, in the parameters or in their logarithms, are rounded to simple fractions; the
+    objective must be constant along the rounded directions.
 
     Shapes: information (n, n).
     """
@@ -322,7 +320,7 @@ def find_flat_combinations(objective: Objective, optimum: Optimum, information: 
     eigenvalues, vectors = np.linalg.eigh(part * np.outer(scale, scale))
     ways = np.zeros((int(np.sum(eigenvalues < _MAX_FLAT_EIGENVALUE)), layout.size))
     ways[:, inner] = (scale[:, None] * vectors[:, eigenvalues < _MAX_FLAT_EIGENVALUE]).T
-    # Directions of lengthscales, deviations and noise alone do not count.
+    # Directions of lengthscales, standard deviations and noise levels alone are ignored.
     ways = ways[np.max(np.abs(ways[:, : len(names)]), axis=1) > 0.1 * np.max(np.abs(ways), axis=1)]
     pairs = list(zip(layout.transforms.values(), optimum.x.tolist(), strict=False))
     values = np.array([transform.forward(x) for transform, x in pairs])
@@ -338,7 +336,7 @@ def find_flat_combinations(objective: Objective, optimum: Optimum, information: 
     for are_powers, rows in ((False, moves), (True, moves / np.where(values == 0.0, np.inf, values))):
         simple = _rational_echelon_form(rows)
         if simple and all(is_flat(np.array(row, dtype=float), are_powers) for row in simple):
-            # In alphabetical order, so that the combinations do not depend on that of their declaration.
+            # In alphabetical order, so that the combinations do not depend on the order of declaration.
             involved = sorted(name for k, name in enumerate(names) if any(row[k] for row in simple))
             directions = [{n: value for n, value in zip(names, row, strict=True) if n in involved} for row in simple]
             return dict.fromkeys(involved, tuple(format_invariants(involved, directions, are_powers=are_powers)))
@@ -346,7 +344,7 @@ def find_flat_combinations(objective: Objective, optimum: Optimum, information: 
 
 
 def _rational_echelon_form(rows: Array) -> list[list[Fraction]]:
-    """Return rows with the same span, in reduced echelon form, rounded to simple fractions; none if they are not."""
+    """Return the reduced echelon form of rows, rounded to simple fractions; empty if entries are not close to these."""
     left, found = rows / np.max(np.abs(rows), axis=1, keepdims=True, initial=1e-300), []
     for k in range(len(left)):
         row, column = np.unravel_index(int(np.argmax(np.abs(left[k:]))), left[k:].shape)
@@ -361,7 +359,7 @@ def _rational_echelon_form(rows: Array) -> list[list[Fraction]]:
 
 
 def _exceeds_interval(interval: tuple[float, float], known: IdentifiabilityResult) -> bool:
-    """Return whether an interval reaches clearly beyond one that profiles have found."""
+    """Return whether an interval extends clearly beyond one found by profile likelihood."""
     if known.interval is None or known.reason not in ("profile", "side"):
         return False
     finite = [edge for edge in known.interval if math.isfinite(edge)]
@@ -370,7 +368,7 @@ def _exceeds_interval(interval: tuple[float, float], known: IdentifiabilityResul
 
 
 def _assess_near_bounds(shape: LikelihoodShape, known: Results, paths: Sequence[tuple[int, ProfilePath]]) -> Results:
-    """Return what is left open of parameters by others that sit at their bounds, or near them, and need not."""
+    """Return results of parameters whose intervals widen if others move away from their bounds, or from near these."""
     objective, optimum, information, *_ = shape
     layout, found = objective.layout, {}
     for name, ladder in profile_from_bounds(objective, optimum, information, paths).items():
@@ -380,7 +378,7 @@ def _assess_near_bounds(shape: LikelihoodShape, known: Results, paths: Sequence[
             continue
         value = transform.forward(point)
         far = max(transform.distance(value, edge) for edge in interval)
-        # Too wide, or beyond a bound on one side that a profile has found.
+        # Too wide, or beyond a one-sided limit found by a profile.
         is_open = far > NORMAL_QUANTILE_95 * _MAX_IDENTIFIED_STD or (name in known and not known[name].identified)
         inside = IdentifiabilityResult(True, "", "bound", interval, ladder)
         if is_open:
@@ -391,10 +389,9 @@ def _assess_near_bounds(shape: LikelihoodShape, known: Results, paths: Sequence[
 
 
 def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[AlternativeOptimum], known: Results) -> Results:
-    """Return what is to be said about parameters of which other values fit about as well, by name.
+    """Return results of parameters for which other values fit about as well, by name.
 
-    Their intervals hold all of them. Those with aliases, or with values that make no difference at all, are not
-    identified.
+    Their intervals contain all alternatives. Parameters with aliases or exactly equivalent values are not identified.
     """
     layout, found = shape.objective.layout, {}
     for position, number in enumerate(layout.free_parameters if alternatives else ()):
@@ -402,13 +399,13 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
         around = _interval_at_optimum(shape, name, known)
         reach = student_quantile(0.95, float(shape.dof[position]))
         edges = tuple(map(transform.inverse, around))
-        # Optima next to the estimate have no errors of their own: steps are a fraction of the interval.
+        # Optima next to the estimate have no standard errors: steps are a fraction of the interval.
         places = [(np.array(each.point), reach * each.errors[name]) for each in alternatives if each.errors]
         places += [(np.array(each.point), 0.1 * (edges[1] - edges[0])) for each in alternatives if not each.errors]
         is_outside = not all(edges[0] <= x[position] <= edges[1] for x, _ in places)
         if name in known and not known[name].identified:
             if is_outside:
-                # An optimum is outside an interval that a profile has found.
+                # An alternative optimum is outside the interval found by a profile.
                 found[name] = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "flat")
             continue
         surface = ObjectiveSurface(*shape[:3], [position], "relearned")
@@ -436,7 +433,7 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
 
 
 def _interval_at_optimum(shape: LikelihoodShape, name: str, known: Results) -> tuple[float, float]:
-    """Return the interval of a parameter that profiles have found, or else that of the curvature; infinite if none."""
+    """Return the interval of a parameter from its known result, if any, or from the Hessian; infinite if unknown."""
     if name in known:
         return known[name].interval or (-math.inf, math.inf)
     objective, optimum, information, dof, _ = shape
@@ -447,10 +444,7 @@ def _interval_at_optimum(shape: LikelihoodShape, name: str, known: Results) -> t
 
 
 def assess_signs(shape: LikelihoodShape, names: Sequence[str], known: Results) -> Results:
-    """Return what is to be said about parameters of which the data do not tell the sign, by name.
-
-    A start value that the user has given tells it.
-    """
+    """Return results of parameters whose sign the data do not identify, by name; a start value determines the sign."""
     layout, found = shape.objective.layout, Results()
     theta = layout.unpack(shape.optimum.x).theta
     for name in names:
@@ -465,16 +459,16 @@ def assess_signs(shape: LikelihoodShape, names: Sequence[str], known: Results) -
 def _assess_profiles(
     shape: LikelihoodShape, known: Results, inflation_factors: Mapping[str, float]
 ) -> tuple[Results, list[tuple[int, ProfilePath]]]:
-    """Return what profiles say about parameters of which the curvature leaves doubts, and their positions and paths."""
+    """Return profile results of parameters for which the Hessian is not reliable, with positions and profile paths."""
     objective, optimum, information, dof, bends = shape
     layout, found, paths = objective.layout, Results(), list[tuple[int, ProfilePath]]()
     errors = relative_standard_errors(objective, optimum, information)
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
     for name, curvature_error in errors.items():
         position, relative = layout.index_of(name), curvature_error
-        # The curvature is not enough if standard errors are large or profiles are not parabolas; with few degrees of
-        # freedom no profile is one, which Student's t distribution accounts for. Next to directions that the data do
-        # not show, valleys are curved.
+        # The Hessian is not sufficient if standard errors are large or profiles are not parabolas; with few degrees of
+        # freedom no profile is one, which Student's t distribution accounts for. Next to unexcited directions, ridges
+        # are curved.
         is_parabola = bends[position] < _MAX_QUADRATIC_BEND or dof[position] < _MIN_BENT_DOF
         is_parabola = is_parabola and not any(result.reason == "motion" for result in known.values())
         if name in known or (0.0 < relative < _MAX_QUADRATIC_STD and is_parabola):
@@ -488,7 +482,7 @@ def _assess_profiles(
                 found[name] = _one_sided_result(*interval, is_above=falls[1])
             if not all(falls):
                 continue
-            # The curvature is wrong: trace the profile with the standard error that follows from its width.
+            # The Hessian is not reliable: trace the profile with the standard error that follows from its width.
             transform = layout.transforms[layout.free_parameters[position]]
             value = transform.forward(float(optimum.x[position]))
             relative = sum(transform.distance(value, edge) for edge in interval) / (2.0 * NORMAL_QUANTILE_95)
@@ -513,10 +507,10 @@ def _assess_profiles(
 def _profile_combinations(
     shape: LikelihoodShape, names: Sequence[str], pivots: Sequence[int]
 ) -> list[tuple[int, ProfilePath]]:
-    """Return profiles of combinations that are all that is determined of parameters, if the curvature leaves doubts.
+    """Return profiles of identifiable combinations of unidentifiable parameters, if the Hessian is not reliable.
 
-    Of ``a*b``, one factor is held, a pivot, and the other one moves: others may depend on it, above all if it is next
-    to nothing.
+    In ``a*b``, one factor, the pivot, is fixed and the other one is varied: other parameters may depend on it, above
+    all if it is close to zero.
     """
     objective, held, information, *_ = shape
     layout, moves, paths = objective.layout, np.zeros(len(pivots)), list[tuple[int, ProfilePath]]()
@@ -542,7 +536,7 @@ def _profile_combinations(
 def _one_sided_result(
     low: float, high: float, *, is_above: bool, ladder: tuple[IntervalRung, ...] = ()
 ) -> IdentifiabilityResult:
-    """Return what is said of a parameter that the data bound on one side."""
+    """Return the result of a parameter that the data bound on one side only."""
     side, edge = ("at most", high) if is_above else ("at least", low)
     return IdentifiabilityResult(False, f"{side} {edge:.3g} (95 %)", "side", (low, high), ladder)
 
@@ -550,7 +544,10 @@ def _one_sided_result(
 def _assess_profile_interval(
     objective: Objective, optimum: Optimum, information: Array, position: int, known: tuple[float, float, float]
 ) -> tuple[IdentifiabilityResult, list[ProfilePath]]:
-    """Return what the profile of one parameter says, and its paths; error, reach of 95 % and share left are known."""
+    """Return the profile result of one parameter, and its paths.
+
+    known: Standard error, 95 % quantile, and square root of the residual degrees of freedom fraction.
+    """
     error, reach, left = known
     # Standard errors include the degrees of freedom used up by estimation, which the evidence does not.
     sides = profile_interval(objective, optimum, information, position, error * left, reach / left)
@@ -568,7 +565,7 @@ def _assess_profile_interval(
 
 
 def relative_standard_errors(objective: Objective, optimum: Optimum, information: Array) -> dict[str, float]:
-    """Return standard errors on the scale of the search, or in units of the size of what may be anything, by name.
+    """Return standard errors on the search scale, or relative to the magnitude of unbounded parameters, by name.
 
     Shapes: information (n, n).
     """

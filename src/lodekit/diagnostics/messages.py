@@ -71,7 +71,7 @@ def uninformative_data_warnings(summaries: Sequence[ObservableStatistics], noise
 
 
 def input_gap_warnings(measurements: Measurements, clock: TimeReference) -> list[str]:
-    """Return a warning for each known input with a gap: at the beginning, a long one, or one in which it changed."""
+    """Return a warning for each known input with a gap at its beginning, a long gap, or a gap in which it changed."""
     found = []
     for part in measurements.records.values():
         counts = {item.observable: item.count for item in part.input_statistics}
@@ -92,8 +92,8 @@ def input_gap_warnings(measurements: Measurements, clock: TimeReference) -> list
 def constant_input_warnings(measurements: Measurements) -> list[str]:
     """Return a warning of known inputs that never change, and are the same in all records.
 
-    That is no fault where parameters are found nevertheless, as from a step that was made just before the record: it is
-    for fits that fail, or leave parameters open.
+    Parameters may be identified nevertheless, for example from a step just before the record, so this warning is only
+    for fits that fail or leave parameters unidentified.
     """
     parts, found = measurements.records.values(), []
     for name in measurements.inputs:
@@ -111,12 +111,12 @@ def _long_gap_warning(name: str, signal: InputSignal, window: tuple[float, float
     """Return a warning of a long gap of an input in one record; empty if there is none."""
     first, last = window
     inside = signal.times[(signal.times >= first) & (signal.times <= last)]
-    # A held input may be written where it changes only: most rows are without a value, and nothing is missing.
+    # A held input may be logged at its changes only: most rows have no value, but none is missing.
     if len(inside) < 2 or (signal.kind == "hold" and signal.missing > len(signal.times)):
         return ""
     steps = np.diff(inside)
     place = int(np.argmax(steps))
-    # Report gaps of a tenth of the record and five typical steps.
+    # Report gaps longer than a tenth of the record and five typical steps.
     if not steps[place] > max(0.1 * (last - first), 5.0 * float(np.median(steps))):
         return ""
     ends = clock.format_times(*inside[place : place + 2])
@@ -186,7 +186,7 @@ def near_degenerate_warnings(system: System, theta: NDArray[np.float64]) -> list
         terms = [Scalar(ring, ring.from_terms({exponents: value})) for exponents, value in ring.terms(element).items()]
         values, _ = ScalarFunctions(ring, terms).evaluate(theta)
         text = ring.format(element)
-        if not values.any():  # all terms vanish, as c alone does where it is fixed at zero: no sum of sizes tells
+        if not values.any():  # all terms vanish, such as a single c fixed at zero: the relative test below would fail
             found.append(f"{what} at {text} = 0, which holds here; write these values into the equations")
         elif abs(values.sum()) < 1e-2 * np.abs(values).sum():
             found.append(f"{what} at {text} = 0, and the estimate is close to that")
@@ -285,7 +285,7 @@ def _describe_equivalent_parameters(
     alternatives: Sequence[AlternativeOptimum],
     estimates: Mapping[str, Estimate],
 ) -> list[str]:
-    """Return which other values give the same behaviour of all measured signals, in one sentence; two are listed."""
+    """Return a sentence on other values with the same behaviour of all measured signals; at most two are listed."""
     if not alternatives:
         return []
     names = [name for name in estimates if any(name in each.values for each in alternatives)]
@@ -307,7 +307,7 @@ def _describe_equivalent_parameters(
 
 
 def describe_sign_symmetry(names: Sequence[str]) -> str:
-    """Return which parameters can change their signs together without any effect on the data."""
+    """Return a sentence on parameters that can change their signs together without any effect on the data."""
     return (
         f"the data do not identify the sign{'s' * (len(names) > 1)} of {join_list(names)}: "
         f"{'all of them' if len(names) > 2 else 'both' if len(names) == 2 else 'it'} can change"
@@ -341,7 +341,7 @@ def convergence_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]
 
 
 def describe_poor_optimum(nats: float, poor: Sequence[str], *, is_loud: bool) -> str:
-    """Return that the null model is more likely, by how many nats, and which observables it explains better."""
+    """Return a sentence on the null model: its gain in nats, and the observables that it explains better."""
     loud = ", or their noise is larger than stated" * is_loud
     return (
         f"the search ended at a poor optimum, or the equations do not describe these data{loud}: smooth curves "
@@ -359,7 +359,7 @@ def collect_warnings(
     unexplained_std: Mapping[str, float],
     clock: TimeReference,
 ) -> list[str]:
-    """Return the warnings of a fit; first those about names, inputs and outliers, which may cause the others."""
+    """Return the warnings of a fit, beginning with those about names, inputs and outliers, which may cause others."""
     system, layout, prior, measurements = setup.reduced_system, setup.layout, setup.prior, setup.measurements
     hyper, measured, checks = layout.unpack(optimum.x), measurements.names, diagnosis.checks
     found = [*setup.unmeasured_name_warnings, *input_gap_warnings(measurements, clock)]
@@ -391,7 +391,7 @@ def collect_warnings(
     found += uninformative_data_warnings(measurements.observable_statistics, prior.noise)
     series = [item for part in measurements.records.values() if prior.kernels for item in part.series]
     noise, channels = prior.noise.levels_by_name(hyper.noise_std), setup.system.plain_channels
-    # A smooth prior attributes steps to a curve as well, which has another remedy.
+    # Steps also leave residuals under a smooth prior, but have another remedy.
     found += stepped_channel_warnings(series, noise, channels) or unexplained_warnings(
         unexplained_std, is_conditioned=prior.channels is not None
     )
@@ -399,7 +399,7 @@ def collect_warnings(
 
 
 def instability_warnings(setup: FitSetup, theta: NDArray[np.float64], time_unit: str = "") -> list[str]:
-    """Return that a mode grows, where no measured channel does.
+    """Return a warning if a mode grows although no measured channel does.
 
     Shapes: theta (p,).
     """
@@ -413,7 +413,7 @@ def instability_warnings(setup: FitSetup, theta: NDArray[np.float64], time_unit:
     for item in (item for part in parts for item in part.decimated_series()):
         halves = np.array_split(np.abs(item.values - np.median(item.values)), 2)
         growth.append(float(np.max(halves[1], initial=0.0) / max(np.max(halves[0], initial=0.0), 1e-300)))
-    # A mode that grows becomes larger by this factor from one half of a record to the next.
+    # A growing mode increases by at least this factor from one half of a record to the next.
     if max(growth) > np.exp(min(0.25 * fastest, 300.0)):
         return []
     constant = prior.units.unscale_durations(1.0 / fastest)
@@ -518,7 +518,7 @@ def describe_time_scale(check: ResidualCheck, time_unit: str) -> str:
 
 
 def low_coverage_failures(coverage: float, min_coverage: float, *, are_innovations: bool) -> list[str]:
-    """Return what is to be said of a band that holds too few measurements of a validation record."""
+    """Return a failure if the band contains too few measurements of a validation record."""
     if coverage >= min_coverage:
         return []
     ahead = " one row ahead" * are_innovations
@@ -530,25 +530,25 @@ def low_coverage_failures(coverage: float, min_coverage: float, *, are_innovatio
 
 
 def autocorrelation_failures(check: ResidualCheck, time_unit: str, *, is_linked: bool) -> list[str]:
-    """Return what is to be said of errors that depend on each other."""
+    """Return a failure if errors are autocorrelated."""
     if not check.is_correlated:
         return []
     kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
     scale = describe_time_scale(check, time_unit)
     text = f"errors{kind} are correlated ({describe_lag(check)}): the equations miss something {scale}"
-    # Where an input is to blame, that is said after this.
+    # If an input is the cause, the next message describes it.
     cure = f"try {describe_coloured_noise(check) or 'a disturbance'}, or another lag"
     return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
 
 
 def describe_change_correlation(name: str, correlation: float, window: str) -> str:
-    """Return how errors go with the changes of an input over some time."""
+    """Return how errors are correlated with the changes of an input over a window."""
     how = f"changes of {name} over {window} ({correlation:.2f})"
     return f"with {how}: the equations describe its effect wrongly"
 
 
 def input_failures(linked: Mapping[str, str], delayed: Collection[str]) -> list[str]:
-    """Return what is to be said of errors that go with inputs, and what to try."""
+    """Return a failure if errors are correlated with inputs, with what to try."""
     if not linked:
         return []
     new = [f"delay({name}, T)" for name in linked if name not in delayed]
@@ -563,7 +563,7 @@ def _describe_effect(check: ResidualCheck, widening: float) -> str:
     if widening >= 1.05:
         return f"; intervals of parameters are widened for it, by factors of up to {widening:.1f}"
     if check.whiteness is not None and check.whiteness.innovations and check.std_error_inflation < 1.05:
-        # The effect on standard errors is known without free functions only.
+        # With free functions, the effect on standard errors is unknown.
         return "; intervals of parameters may be too narrow"
     return "; this does not affect the intervals of parameters"
 
@@ -609,7 +609,7 @@ def residual_warnings(
 
 
 def unexplained_warnings(unexplained_std: Mapping[str, float], *, is_conditioned: bool) -> list[str]:
-    """Return a warning if the residuals of some observables are a curve and not noise."""
+    """Return a warning of observables whose residuals are a curve and not noise; empty if there are none."""
     if not unexplained_std:
         return []
     sizes = ", ".join(f"{deviation:.2g}" for deviation in unexplained_std.values())
@@ -625,7 +625,7 @@ def unexplained_warnings(unexplained_std: Mapping[str, float], *, is_conditioned
 def describe_input(
     name: str, kind: str, samples: int, missing: int, advantage: float | None = None, *, changes: bool = True
 ) -> str:
-    """Return what is known of an input.
+    """Return a description of a known input.
 
     Examples
     --------
@@ -649,16 +649,16 @@ def describe_input(
 
 @dataclass(frozen=True)
 class Findings:
-    """What residuals say about a fit.
+    """Results of the residual tests of a fit.
 
     Parameters
     ----------
     checks : tuple of ResidualCheck
-        Of each observable: sizes, correlations and tests.
+        Sizes, correlations and tests of the residuals of each observable.
     widening : dict of str to float
         Factors by which standard errors of parameters were widened for correlated residuals; empty for none.
     time_unit : str
-        Of the time, where it is known.
+        Unit of time, if known.
     """
 
     checks: tuple[ResidualCheck, ...]
@@ -667,29 +667,29 @@ class Findings:
 
     @classmethod
     def of(cls, diagnosis: Diagnosis, time_unit: str = "") -> Findings:
-        """Return what a diagnosis holds about residuals.
+        """Return the residual findings of a diagnosis.
 
         Parameters
         ----------
         diagnosis : Diagnosis
         time_unit : str
-            Of the time.
+            Unit of time.
         """
         return cls(diagnosis.checks, dict(diagnosis.widening), time_unit)
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The verdict on each observable, in its order."""
+        """The verdict on each observable, in order."""
         largest = max(self.widening.values(), default=math.nan)
         return tuple(describe_check(check, self.time_unit, largest) for check in self.checks)
 
     @property
     def is_independent(self) -> bool:
-        """Whether nothing speaks against independent residuals of all observables."""
+        """Whether the residuals of all observables look independent of each other and of the inputs."""
         return not any(check.is_suspicious for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON; what is not finite is None."""
+        """Return plain values, ready for JSON; non-finite numbers are None."""
         residuals = {}
         for check, verdict in zip(self.checks, self.sentences, strict=True):
             own = {"verdict": verdict, "correlated": check.is_correlated, "rms": check.size, "count": check.count}

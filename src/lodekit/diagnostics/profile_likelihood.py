@@ -1,8 +1,8 @@
 """Profile likelihood of parameters, and objective surfaces over two of them.
 
-One parameter is moved and all others are re-optimised (L-BFGS-B); a 95 % interval ends where the log evidence has
-fallen by half the chi-squared quantile (Wilks' theorem). Parameters at a bound are moved inside, because others may
-follow them.
+One parameter is varied and all others are re-optimised (L-BFGS-B); a 95 % interval ends where the objective has
+decreased by half the chi-squared quantile (Wilks' theorem). Parameters at a bound are moved away from it, because
+others may depend on them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 
 class ObjectiveSurface:
-    """The log evidence (and log prior) less that at the estimate, as some parameters move from there.
+    """The objective minus its value at the optimum, as some entries of the search vector vary.
 
-    optimum: The estimate.
-    curvature: Minus the Hessian of the objective there; (n, n).
-    places: Which entries of the vector that is searched move.
-    others: What all else does: follow to first order, stay, or be learned anew.
+    optimum: The optimum.
+    information: Minus the Hessian of the objective there; (n, n).
+    position: Entries of the search vector that vary.
+    others: Whether other free entries are re-optimised (``"relearned"``), follow to first order (``"following"``) or
+        stay (``"fixed"``).
     """
 
     def __init__(
@@ -42,19 +43,19 @@ class ObjectiveSurface:
         H = np.where(np.isfinite(information), information, 0.0)
         scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(H)[self.other_index]), 1e-12))
         curvatures, vectors = np.linalg.eigh(H[np.ix_(self.other_index, self.other_index)] * np.outer(scale, scale))
-        # Unit steps along these columns change the evidence by the same amount. Negative curvatures are usually due to
-        # rounding; their magnitude is about right.
+        # Unit steps along these columns change the objective by the same amount. Negative curvatures are usually due
+        # to rounding errors; their magnitude is about right.
         sizes = np.abs(curvatures)
         root = scale[:, None] * vectors / np.sqrt(np.maximum(sizes, 1e-8 * sizes.max(initial=1e-300)))
         # The first step of L-BFGS has length one, which would be too far along a flat direction.
         self.covariance_root = root / np.maximum(1.0, np.max(np.abs(root), axis=0, initial=0.0) / _MAX_DISTANCE)
         if others != "fixed":
-            # Where the quadratic approximation has its optimum, given these parameters.
+            # The optimum of the quadratic approximation, given the varied entries.
             self.directions[self.other_index] = -root @ (root.T @ H[self.other_index][:, moving])
         self.max_value = self.objective.value(self.optimum_point)
 
     def relative_value(self, x: Array) -> float:
-        """Return the objective at a point less that at the estimate; minus infinity where it is not finite.
+        """Return the objective at a point minus that at the optimum; minus infinity if it is not finite.
 
         Shapes: x (n,).
         """
@@ -62,7 +63,7 @@ class ObjectiveSurface:
         return value - self.max_value if np.isfinite(value) else -np.inf
 
     def reoptimize(self, x: Array) -> Array:
-        """Return a point with all else learned anew, where that was asked for; the point itself otherwise.
+        """Return a point with all other entries re-optimised if ``others="relearned"``; the point itself otherwise.
 
         Shapes: x (n,).
         """
@@ -77,7 +78,7 @@ class ObjectiveSurface:
             finite = np.isfinite(value) and np.isfinite(gradient).all()
             return (-value, -gradient) if finite else (-INFEASIBLE_VALUE, np.zeros(len(z)))
 
-        # Next to a cliff, line searches would use most evaluations without a gain.
+        # Next to a discontinuity, line searches would use most evaluations without a gain.
         options = {"maxiter": 25, "maxfun": 60, "maxls": 10, "ftol": 1e-8}
         best = x.copy()
         found = minimize(descend, np.zeros(len(self.other_index)), jac=True, method="L-BFGS-B", options=options)
@@ -85,7 +86,7 @@ class ObjectiveSurface:
         return best
 
     def evaluate_moves(self, moves: Array) -> Array:
-        """Return heights at many moves of all parameters that move, shape (m,).
+        """Return the relative objective at many moves of the varied entries, shape (m,).
 
         Shapes: moves (m, places).
         """
@@ -94,9 +95,9 @@ class ObjectiveSurface:
             return np.array([self.relative_value(point) for point in points])
 
     def profile_curve(self, reach: float, points: int) -> tuple[Array, Array]:
-        """Return moves of one parameter to either side, ascending, and the heights there.
+        """Return moves of one parameter to either side, ascending, and the relative objective there.
 
-        Each point starts where the last one ended; a curve ends early where the height is far below the estimate.
+        Each point starts from the previous one; a curve ends early if the objective has decreased by 7 nats.
         """
         longest = 2.0 * reach / (points - 1)
         found = {0.0: 0.0}
@@ -107,7 +108,7 @@ class ObjectiveSurface:
                     step = min(step, reach - at)
                     trial = self.reoptimize(x + sign * step * self.directions[:, 0])
                     new = self.relative_value(trial)
-                    # A cliff is approached in small steps, so that the figure shows where it is.
+                    # A steep drop is approached in small steps, so that the figure shows where it is.
                     if height - new > 3.0 and step > longest / 12:
                         step /= 2.0
                         continue
@@ -117,9 +118,9 @@ class ObjectiveSurface:
         return moves, np.array([found[move] for move in moves.tolist()])
 
 
-#: Points of a search, and by how much the evidence is higher there.
+#: Points of the search, and the objective there relative to the optimum.
 ProfilePath = list[tuple[Array, float]]
-#: An interval of 95 % ends where the evidence has fallen by this: half the 95 % quantile of chi-squared with one degree
+#: A 95 % interval ends where the objective has decreased by this: half the 95 % quantile of chi-squared with one degree
 #: of freedom.
 CHI2_95_HALF = 1.9207
 #: Bounded parameters are moved by this distance on the search scale (a factor of 20), in steps of this length, and in
@@ -132,9 +133,9 @@ _UNBOUNDED_STEP_SIZES = (0.3, 1.0, 3.0, 10.0)
 def profile_likelihood(
     objective: Objective, optimum: Optimum, information: Array, position: int
 ) -> tuple[tuple[float, float], tuple[bool, bool], tuple[ProfilePath, ProfilePath]]:
-    """Return the 95 % interval of one parameter, whether the evidence falls on each side, and the profiles there.
+    """Return the 95 % interval of one parameter, whether the profile falls on each side, and the profiles there.
 
-    An end is the parameter's own limit if the evidence does not fall.
+    An end is the bound of the parameter if the profile does not fall.
 
     Shapes: information (n, n).
     """
@@ -155,17 +156,17 @@ def profile_likelihood(
     return (low, high), (ends[0] is not None, ends[1] is not None), paths
 
 
-#: From the root of twice the drop of the log evidence to the end of an interval on one side of an estimate, in the
-#: user's units; whether the evidence does not drop as far as was asked for on this side; and the points found there.
+#: One side of a profile: a function from the square root of twice the decrease of the objective to the end of the
+#: interval, in the user's units; whether the interval is unbounded on this side; and the points of the profile.
 ProfileSide = tuple[Callable[[float], float], bool, ProfilePath]
 
 
 def profile_interval(
     objective: Objective, optimum: Optimum, information: Array, position: int, std_error: float, target_root: float
 ) -> tuple[ProfileSide, ProfileSide]:
-    """Return the profile below and above an estimate, as far as an interval reaches, or until it is unbounded.
+    """Return the profile below and above an estimate, up to the target or until the interval is unbounded.
 
-    Two or three points on either side are usually enough, each of which takes some 15 to 60 evaluations.
+    Two or three points on either side are usually sufficient; each takes some 15 to 60 evaluations.
 
     Shapes: information (n, n).
     """
@@ -198,7 +199,7 @@ def profile_interval(
 
 
 def _interpolate_move(roots: Array, moves: Array, std_error: float, root_drop: float) -> float:
-    """Return how far a parameter moves until the log evidence drops by half the square of a root.
+    """Return the move of a parameter at which the objective has decreased by ``root_drop**2 / 2``.
 
     The first point is the estimate; std_error is the slope of the moves there. Shapes: roots, moves (n,).
     """
@@ -206,17 +207,17 @@ def _interpolate_move(roots: Array, moves: Array, std_error: float, root_drop: f
         rate = (moves[-1] - moves[-2]) / max(roots[-1] - roots[-2], 1e-300)
         return float(moves[-1] + rate * (root_drop - roots[-1]))
     if root_drop < roots[1]:
-        # Next to the estimate the curvature is known: a parabola, unless it is not monotonic.
+        # Next to the estimate, a parabola with the known slope there, unless it is not monotonic.
         bend = float((moves[1] - std_error * roots[1]) / roots[1] ** 2)
         if std_error + 2.0 * bend * roots[1] > 0.0:
             return std_error * root_drop + bend * root_drop**2
-    # Imported here, since most fits need no profile that is traced.
+    # Imported here, since most fits need no profiles.
     from scipy.interpolate import PchipInterpolator
 
     return float(PchipInterpolator(roots, moves)(root_drop))
 
 
-#: Points around the end of an interval are at most this share of its root apart.
+#: Largest distance of the two points around the end of an interval, as a fraction of the target root.
 _MAX_ROOT_STEP = 0.4
 
 
@@ -229,10 +230,10 @@ def _trace_profile(
     max_move: float,
     path: ProfilePath,
 ) -> list[tuple[float, float]]:
-    """Return roots of twice the fall, and moves to one side, until the root that is aimed at, or as far as it goes.
+    """Return square roots of twice the decrease, and moves to one side, up to the target root or the largest move.
 
-    Moves become points of the search by `at`; how fast the root grows with them is told by the first `std_error`.
-    Points are added to the path.
+    `at` converts moves to points of the search; `std_error` is the initial ratio of move and root. Points are added to
+    the path.
     """
     found, x = [(0.0, 0.0)], surface.optimum_point
     outside, is_known = math.inf, False
@@ -248,7 +249,7 @@ def _trace_profile(
         if outside - moved < 0.05 * outside:
             break
         step = min(step, 0.7 * (outside - moved))
-        # Beyond the interval by far, the valley may have been lost.
+        # Far beyond the interval, the re-optimisation may have left the ridge: it is repeated once.
         for retry in (False, True):
             point = profile_point(surface, x, position, at(moved + step), path, retry=retry)
             height = surface.relative_value(point)
@@ -264,7 +265,7 @@ def _trace_profile(
         path.append((x, height))
         found.append((max(new, reached + 1e-9), moved + step))
     if len(found) > 1 and found[-1][0] >= target_root and found[-1][0] - found[-2][0] > _MAX_ROOT_STEP * target_root:
-        # The end is between two points that are far apart: one more is between them.
+        # The end is between two distant points: another one is added between them.
         (below, before), (above, after) = found[-2:]
         move = before + (after - before) * (target_root - below) / (above - below)
         point = profile_point(surface, path[-2][0], position, at(move), [])
@@ -273,14 +274,14 @@ def _trace_profile(
         if below < new < above:
             found.insert(-1, (new, move))
             path.insert(-1, (point, height))
-    # Where the evidence cannot be computed, it is not known to have fallen.
+    # If the objective is not finite there, the profile is not known to fall.
     if found[-1][0] < target_root and is_known:
         found.append((target_root, outside))
     return found
 
 
 def _guess_edge(information: Array, free: Mask, position: int) -> float:
-    """Return about how far the parameter can move, whatever the curvature is worth; zero where nothing is known."""
+    """Return a rough half-width of the interval of a parameter from its information; zero if unknown."""
     inner = np.flatnonzero(free)
     part = information[np.ix_(inner, inner)]
     if position not in inner or not np.isfinite(part).all():
@@ -293,12 +294,12 @@ def _guess_edge(information: Array, free: Mask, position: int) -> float:
 
 
 def _step_targets(transform: ParameterTransform, start: float, sign: int) -> list[float]:
-    """Return where a parameter is moved to on one side, on the scale of the search."""
+    """Return the values, on the search scale, to which a parameter is moved on one side."""
     value = transform.forward(start)
     if not transform.is_unbounded:
         found = [start + sign * float(step) for step in np.arange(_STEP_SIZE, _MAX_DISTANCE + 1e-9, _STEP_SIZE)]
         if sign > 0 and transform.low == 0.0 and value < transform.expected_magnitude and np.isinf(transform.high):
-            # A parameter near zero may be bounded at its expected magnitude; the valley is curved on the way there.
+            # The profile of a parameter near zero may fall at its expected magnitude only; the ridge is curved.
             last = transform.inverse(_UNBOUNDED_STEP_SIZES[-1] * transform.expected_magnitude)
             found += np.linspace(found[-1], last, int(np.ceil((last - found[-1]) / _LONG_STEP_SIZE)) + 1)[1:].tolist()
         return found
@@ -309,7 +310,7 @@ def _step_targets(transform: ParameterTransform, start: float, sign: int) -> lis
 def _bracket_edge(
     surface: ObjectiveSurface, transform: ParameterTransform, position: int, sign: int, path: ProfilePath
 ) -> tuple[Array, float] | None:
-    """Return the last point before the evidence falls on one side, and the step that makes it fall, if one does.
+    """Return the last point before the profile falls on one side, and the step after which it has; None if it does not.
 
     Points are added to the path.
     """
@@ -326,9 +327,9 @@ def _bracket_edge(
 def _locate_edge(
     surface: ObjectiveSurface, position: int, x: Array, step: float, guess: float, path: ProfilePath
 ) -> float | None:
-    """Return where the evidence has fallen between a point and a step from there, on the scale of the search.
+    """Return the position, on the search scale, at which the profile falls between a point and a step from there.
 
-    None if it cannot be computed there and has not fallen before. Points are added to the path.
+    None if the objective is not finite beyond it. Points are added to the path.
     """
     start, sign = float(x[position]), np.sign(step)
     inside, outside, is_known = 0.0, abs(step), bool(np.isfinite(path[-1][1]))
@@ -341,7 +342,7 @@ def _locate_edge(
         height = surface.relative_value(point)
         path.append((point, height))
         if height < -CHI2_95_HALF:
-            # The evidence falls with the square of a move, or faster: so the edge is about there.
+            # The profile falls with the square of a move, or faster: this estimates the edge.
             share = max(1e-4, float(np.sqrt(-CHI2_95_HALF / height))) if np.isfinite(height) else 0.1
             outside, middle, is_known = middle, min(0.3, share) * middle, bool(np.isfinite(height))
         else:
@@ -355,9 +356,9 @@ def _locate_edge(
 def profile_point(
     surface: ObjectiveSurface, x: Array, position: int, target: float, path: ProfilePath, *, retry: bool = True
 ) -> Array:
-    """Return a point with one parameter moved, and all else learned anew from where it is, or should follow to.
+    """Return a point with one parameter moved and all others re-optimised from the best of several predictions.
 
-    The last points of the path show where the valley leads (secant predictor).
+    The last two points of the path give a secant predictor along the ridge.
     """
     length = target - float(x[position])
     along, alone = length * surface.directions[:, 0], length * np.eye(len(x))[position]
@@ -369,7 +370,7 @@ def profile_point(
         start[position] = target
     found = surface.reoptimize(max(starts, key=surface.relative_value))
     height = surface.relative_value(found)
-    # Near the end of the interval, continue as long as the evidence improves: the valley may be found again.
+    # Near the end of the interval, continue as long as the objective improves: the ridge may be found again.
     while retry and -CHI2_95_HALF > height > -50.0 * CHI2_95_HALF:
         found, before = surface.reoptimize(found), height
         height = surface.relative_value(found)
@@ -378,7 +379,7 @@ def profile_point(
 
 
 def _predict_linearly(surface: ObjectiveSurface, x: Array, position: int, target: float) -> Array:
-    """Return where all else should follow from a point to if a sum of parameters is known: along a straight line."""
+    """Return a prediction of all parameters along a straight line, as if a sum of parameters were determined."""
     layout, found, optimum = surface.objective.layout, x.copy(), surface.optimum_point
     transforms = [layout.transforms[number] for number in layout.free_parameters]
     own = transforms[position]
@@ -395,7 +396,7 @@ def _predict_linearly(surface: ObjectiveSurface, x: Array, position: int, target
 def has_equivalent_beyond_infinity(
     objective: Objective, optimum: Optimum, information: Array, position: int, x: Array
 ) -> bool:
-    """Return whether a parameter that is large at a point may as well have the other sign: its reciprocal crosses zero.
+    """Return whether a large parameter fits about as well with the other sign, as if its reciprocal crossed zero.
 
     Shapes: information (n, n), x (n,).
     """
@@ -416,19 +417,19 @@ def has_equivalent_beyond_infinity(
         return surface.relative_value(surface.reoptimize(best)) > -CHI2_95_HALF
 
 
-#: How far parameters are moved from other optima, in half-widths of their intervals there.
+#: Moves of a parameter from other optima, in half-widths of its interval there.
 _FALL_STEPS = (1.0, 1.5, 2.25, 3.5, 5.0)
-#: The last step is halved so often.
+#: Number of bisections of the last step.
 _N_BISECTIONS = 3
 
 
 def find_fall(
     surface: ObjectiveSurface, position: int, places: Sequence[tuple[Array, float]], edge: float, sign: int
 ) -> float:
-    """Return the end of an interval on one side if points beside it are as likely, on the scale of the search.
+    """Return the end of an interval on one side, on the search scale, extended to include other optima.
 
-    From each point, given with the half-width of the interval there, the parameter is moved until the evidence has
-    fallen, unless that cannot lead beyond the end that is known.
+    From each optimum, given with the half-width of its interval, the parameter is moved until the profile falls, unless
+    this cannot lead beyond the known end.
     """
     for point, far in sorted(places, key=lambda place: -sign * float(place[0][position])):
         x, start = point, float(point[position])
@@ -455,9 +456,9 @@ def find_fall(
 def continue_profiles(
     objective: Objective, optimum: Optimum, information: Array, paths: Sequence[tuple[int, ProfilePath]]
 ) -> list[tuple[int, ProfilePath]]:
-    """Return profiles of parameters from where those of others have passed beyond their own, with their positions.
+    """Return profiles continued from points of other profiles that lie beyond their own ends, with their positions.
 
-    A profile can rise again where it has fallen; then the profile of another parameter may lead there.
+    A profile can rise again after it has fallen; the profile of another parameter may lead there.
 
     Shapes: information (n, n).
     """
@@ -487,7 +488,7 @@ def continue_profiles(
     return found
 
 
-#: How many standard errors of a normal distribution an interval stands for, and where it begins and ends.
+#: An interval: the corresponding quantile of the normal distribution, and both ends.
 IntervalRung = tuple[float, float, float]
 #: The quantiles of 50, 90, 95, 99 and 99.9 % intervals.
 _NORMAL_QUANTILES = (0.6744897501960817, 1.6448536269514722, NORMAL_QUANTILE_95, 2.5758293035489004, 3.2905267314919255)
@@ -498,19 +499,19 @@ _BOUND_DISTANCES = np.geomspace(1e-3, 10.0, 13)
 def profile_from_bounds(
     objective: Objective, optimum: Optimum, information: Array, extra_paths: Sequence[tuple[int, ProfilePath]] = ()
 ) -> dict[str, tuple[IntervalRung, ...]]:
-    """Return intervals of parameters, by name, over all values of those at their bounds that would do as well.
+    """Return intervals of parameters, by name, over all plausible values of the parameters at their bounds.
 
-    The curvature takes what sits at a bound as known. So a mass that is best at zero would make the other one of two,
-    of which the data tell the sum, as certain as the sum. Here it is moved away from the bound, with all else learned
-    anew, until the evidence falls; on the way, each other parameter has the interval that the rest of the fall leaves.
-    The same holds for parameters that may be next to nothing, beside which the curvature takes others as known: on the
-    scale of the search they are flat there, and nothing follows. Extra paths are given with the position of the
-    parameter that moves, on whose value the errors of others are conditioned. Empty where there are no paths.
+    The Hessian treats parameters at a bound as known. If the data identify only the sum of two masses and one of them
+    is estimated as zero, the other one would seem as certain as the sum. Here the parameter is moved away from its
+    bound, with all others re-optimised, until the objective has fallen; at each point, the intervals of the others use
+    the remaining decrease. The same holds for parameters that may be close to zero: there the objective is flat on the
+    search scale, so the Hessian shows no correlation with others. Extra paths are given with the position of the varied
+    parameter, on which the standard errors of others are conditioned. Empty if there are no paths.
 
     Shapes: information (n, n).
     """
     layout, free = objective.layout, list(enumerate(objective.layout.free_parameters))
-    # An unbounded parameter is at zero, or as far away as it is searched.
+    # An unbounded parameter at a bound is either at zero or at the limit of the search.
     far = [layout.transforms[n].is_unbounded and abs(optimum.x[k]) > 1.0 for k, n in free]
     stuck = [k for k, _ in free if optimum.at_bound[k] and not far[k]]
     inner = [k for k, _ in free if not optimum.at_bound[k]]
@@ -520,7 +521,7 @@ def profile_from_bounds(
         variances = np.diag(covariance).copy()
         if place is not None and np.isfinite(covariance[place, place]) and covariance[place, place] > 0.0:
             variances -= covariance[place] ** 2 / covariance[place, place]
-        # Parameters without a finite error have profiles of their own.
+        # Parameters without a finite standard error have profiles.
         return np.sqrt(np.maximum(np.where(np.isfinite(variances), variances, 0.0), 0.0))[inner]
 
     if not (stuck or extra_paths) or not inner:
@@ -529,7 +530,7 @@ def profile_from_bounds(
         surfaces = [(k, ObjectiveSurface(objective, optimum, information, [k], "relearned")) for k in stuck]
         paths = [(conditional_errors(None), _path_from_bound(surface, k)) for k, surface in surfaces]
         paths += [(conditional_errors(None), _path_beyond_limit(surface, k)) for k, surface in surfaces]
-    # Profiles replace the curvature.
+    # Profiles replace the Hessian.
     is_curvature = ~np.isin(inner, [k for k, _ in extra_paths])
     wald = is_curvature * conditional_errors(None)
     paths += [
@@ -537,7 +538,7 @@ def profile_from_bounds(
     ]
 
     def hull(paths: Sequence[tuple[Array, ProfilePath]], deviate: float) -> tuple[Array, Array]:
-        """Return the least and largest values, on the scale of the search, with an error and along paths."""
+        """Return the smallest and largest values, on the search scale, over Wald intervals and all paths."""
         fall = 0.5 * deviate**2
         low, high = optimum.x[inner] - deviate * wald, optimum.x[inner] + deviate * wald
         for errors, (x, height) in ((own, point) for own, path in paths for point in _points_above_drop(path, fall)):
@@ -545,8 +546,8 @@ def profile_from_bounds(
             low, high = np.minimum(low, x[inner] - reach), np.maximum(high, x[inner] + reach)
         return low, high
 
-    # If the evidence has not fallen at the end of a path, parameters that it moved out of their intervals are open, and
-    # those that are determined less there than at the optimum.
+    # If the objective has not fallen at the end of a path, the intervals of parameters that have left their interval
+    # there, or are less determined there, are unbounded.
     low, high = hull([each for each in paths if each[1][-1][1] < -CHI2_95_HALF], NORMAL_QUANTILE_95)
     ends = np.zeros((0, len(inner)))
     places = [*stuck, *stuck, *(k for k, _ in extra_paths)]
@@ -571,14 +572,14 @@ def profile_from_bounds(
 
 
 def _points_above_drop(path: ProfilePath, drop: float) -> Iterator[tuple[Array, float]]:
-    """Yield points of a path, and heights, until the evidence has fallen, and the place where it just has."""
+    """Yield points of a path and their relative objective, up to the point where it has decreased by `drop`."""
     before: tuple[Array, float] | None = None
     for x, height in path:
         if height >= -drop:
             yield x, height
             before = x, height
         elif before is not None:
-            # The evidence falls about with the square of a move.
+            # The objective decreases about with the square of a move.
             inside, outside = np.sqrt(-before[1]), np.sqrt(-height)
             share = (np.sqrt(drop) - inside) / (outside - inside) if np.isfinite(outside) else 0.0
             yield before[0] + share * (x - before[0]), -drop
@@ -586,9 +587,9 @@ def _points_above_drop(path: ProfilePath, drop: float) -> Iterator[tuple[Array, 
 
 
 def _path_beyond_limit(surface: ObjectiveSurface, position: int) -> ProfilePath:
-    """Return the optimum, and a point with a parameter that tends to zero or infinity beyond the limit of the search.
+    """Return the optimum, and a point at which a positive parameter is moved on towards zero or infinity.
 
-    Parameters that are determined relative to this one follow it there.
+    Parameters that are determined relative to this one follow it.
     """
     transform = surface.objective.layout.transforms[surface.objective.layout.free_parameters[position]]
     value = transform.forward(float(surface.optimum_point[position]))
@@ -601,7 +602,7 @@ def _path_beyond_limit(surface: ObjectiveSurface, position: int) -> ProfilePath:
 
 
 def _path_from_bound(surface: ObjectiveSurface, position: int) -> ProfilePath:
-    """Return points, and heights, with one parameter farther and farther from its bound, until the evidence falls."""
+    """Return points with one parameter moved away from its bound until the objective falls, with its values."""
     transform = surface.objective.layout.transforms[surface.objective.layout.free_parameters[position]]
     start = transform.forward(float(surface.optimum_point[position]))
     bound, sign = transform.nearest_bound(start)
@@ -617,7 +618,7 @@ def _path_from_bound(surface: ObjectiveSurface, position: int) -> ProfilePath:
         return point, min(surface.relative_value(point), 0.0)
 
     def between(first: float, last: float, x: Array) -> Iterator[tuple[float, Array, float]]:
-        """Yield points around the place where an interval of 95 % ends."""
+        """Yield points around the end of a 95 % interval, by bisection."""
         for _ in range(3):
             middle = 0.5 * (first + last)
             point, height = shifted(x, middle)

@@ -1,8 +1,8 @@
 """Residual tests: Ljung-Box test, cumulative periodogram (Bartlett), correlation with inputs, and outliers.
 
-Residuals are taken in the order of time. The order of independent residuals carries no information, so all tests hold
-for irregular times as well; the autocorrelation at a lag uses pairs that are not much farther apart than that many
-typical steps, and leaves out pairs across gaps.
+Residuals are ordered by time. The order of independent residuals carries no information, so all tests are valid for
+irregular times as well; the autocorrelation at a lag uses pairs that are not much farther apart than that many typical
+steps, and leaves out pairs across gaps.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.arguments import Array
 from lodekit.uncertainty.forecast_errors import median_step
 
-#: The least number of residuals for a test.
+#: The smallest number of residuals for a test.
 MIN_RESIDUALS = 10
-#: Of fits that miss nothing, this share is called correlated.
+#: Significance level: the fraction of correct models whose residuals are reported as correlated.
 SIGNIFICANCE_LEVEL = 0.05
 #: Smaller correlations do not matter, even if they are significant.
 MIN_CORRELATION = 0.1
-#: Pairs this many times farther apart than their typical distance are no neighbours.
+#: Pairs farther apart than this many times their typical distance are left out.
 _MAX_GAP_STEPS = 1.5
 
 
 @dataclass(frozen=True)
 class InputCorrelation:
-    """How residuals go with a known input.
+    """The correlation of residuals with a known input.
 
-    correlation: The one that is farthest from zero, of the input so much earlier.
-    delay: By how much, in the user's time.
-    p_value: How likely independent residuals show as much at some delay.
-    restless: Whether the input is held between its samples and changes at nearly every one, as samples of a curve do.
+    correlation: The strongest correlation, with the delayed input.
+    delay: The delay, in the user's time.
+    p_value: Probability of a correlation as strong at some delay if residuals are independent.
+    restless: Whether the input has a zero-order hold and changes at nearly every sample, as a sampled curve does.
     """
 
     correlation: float
@@ -64,21 +64,20 @@ class InputCorrelation:
 
 @dataclass(frozen=True)
 class WhitenessTest:
-    """What speaks for or against independent residuals.
+    """Results of whiteness tests of residuals.
 
-    innovations: Whether these are innovations, each measurement minus its prediction from those before, as free
-        functions demand; else measurements minus the fitted curve.
-    step: The typical distance of neighbours, in the user's time.
-    lags: Correlations at the lags 1, 2, and so on.
-    ljung_box, p_value: The statistic of Ljung and Box over these lags, and how likely independent residuals exceed
-        it.
-    excursion, band: How far the cumulated periodogram is from a straight line, with the sign of that place, positive
-        where slow changes have too much power; and how far that of independent residuals is in 95 of 100 cases.
-    periodogram_p_value: How likely independent residuals exceed it.
-    period: The period at that place, in the user's time: what is missing is slower, or faster where the sign is
-        negative.
+    innovations: Whether the residuals are innovations, each measurement minus its prediction from previous ones, as
+        needed with free functions; otherwise measurements minus the fitted curve.
+    step: The typical sampling interval, in the user's time.
+    lags: Autocorrelations at the lags 1, 2, and so on.
+    ljung_box, p_value: The Ljung-Box statistic over these lags, and its p-value.
+    excursion, band: The largest deviation of the cumulative periodogram from a straight line, positive if low
+        frequencies have too much power; and the half-width of its 95 % band for white noise.
+    periodogram_p_value: The p-value of this deviation.
+    period: The period at this deviation, in the user's time: the missing dynamics are slower, or faster if the
+        deviation is negative.
     links: Correlations with known inputs, by name.
-    level: Below which likelihood residuals are called correlated.
+    level: The significance level below which residuals are called correlated.
     """
 
     innovations: bool
@@ -95,30 +94,30 @@ class WhitenessTest:
 
     @property
     def is_correlated(self) -> bool:
-        """Whether residuals are correlated by more than chance, and enough to matter; both tests count."""
+        """Whether the autocorrelation of residuals is significant, by either test, and large enough to matter."""
         return self.combined_p_value < self.level and max(map(abs, self.lags), default=0.0) > MIN_CORRELATION
 
     @property
     def combined_p_value(self) -> float:
-        """How likely independent residuals look as bad in one of both tests."""
+        """The p-value of both tests together (Bonferroni correction)."""
         return min(1.0, 2.0 * min(self.p_value, self.periodogram_p_value))
 
     @property
     def correlated_inputs(self) -> list[str]:
-        """The inputs that residuals go with by more than chance, and enough to matter."""
+        """The inputs with a significant correlation with residuals that is large enough to matter."""
         level = self.level / max(len(self.links), 1)
         strong = {name: link for name, link in self.links.items() if abs(link.correlation) > MIN_CORRELATION}
         return [name for name, link in strong.items() if link.p_value < level]
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Invert ``dataclasses.asdict``; None stands for NaN."""
+        """Invert ``dataclasses.asdict``; None represents NaN."""
         links = {name: InputCorrelation(**none_to_nan(link)) for name, link in state["links"].items()}
         return cls(**none_to_nan(state) | {"lags": tuple(state["lags"]), "links": links})
 
 
 def none_to_nan(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a dict with NaN in place of None, which stands for it in JSON."""
+    """Return a dict with NaN in place of None, which represents it in JSON."""
     return {key: math.nan if value is None else value for key, value in state.items()}
 
 
@@ -140,7 +139,7 @@ def autocorrelation_at_lags(times: Array, values: Array, max_lag: int) -> tuple[
 
 
 def cumulative_periodogram(values: Array) -> tuple[Array, Array]:
-    """Return frequencies in cycles for each residual, up to a half, and the share of the power up to each.
+    """Return frequencies in cycles per residual, below one half, and the fraction of the power up to each.
 
     Shapes: values (n,).
     """
@@ -158,7 +157,7 @@ def cumulative_periodogram_band(count: int) -> float:
 
 def _stephens_factor(count: int) -> float:
     """Return Stephens' factor, by which an excursion is multiplied to follow the Kolmogorov distribution."""
-    # The shares below the last one are distributed like ordered uniform numbers.
+    # The fractions except the last are distributed like ordered uniform numbers.
     root = math.sqrt(max(count - 1, 1))
     return root + 0.12 + 0.11 / root
 
@@ -179,7 +178,7 @@ def ljung_box_test(
     if size < MIN_RESIDUALS or not np.any(values):
         return None
     lags, pairs = autocorrelation_at_lags(times, values, max(1, min(10, size // 5)))
-    # With all pairs this is the statistic of Ljung and Box, whose correlations are divided by n and not by the pairs.
+    # With all pairs this is the Ljung-Box statistic, in which correlations are divided by n and not by the pairs.
     statistic = float((size + 2) / size * np.sum(pairs * lags**2))
     used, step = int(np.sum(pairs > 0)), median_step(times)
     frequencies, share = cumulative_periodogram(values)
@@ -206,12 +205,12 @@ def ljung_box_test(
 def _correlate_with_input(
     times: Array, values: Array, signal: InputSignal, step: float, autocorrelation: Array
 ) -> InputCorrelation | None:
-    """Return the strongest correlation with an input, over delays of up to some steps."""
+    """Return the strongest correlation with an input over delays of a few steps; None if there is none."""
     best, delay, count, now = 0.0, 0.0, len(autocorrelation) + 1, signal.at(times)
     for k in range(count):
-        # A constant input correlates with nothing: what is left of it is rounding.
+        # The centred values of a constant input are rounding errors.
         limit = 1e-12 * len(values) * float(np.abs(now).max() or 1.0)
-        # Just after the sample: rounding, and so the unit of time, must not decide which value a held input has.
+        # Just after the sample: rounding errors, and so the unit of time, must not affect the value of a held input.
         correlation = correlate(values, signal.at(times - (k - 1e-6) * step), limit)
         if abs(correlation) > abs(best):
             best, delay = correlation, k * step
@@ -232,26 +231,26 @@ def correlate(first: Array, second: Array, limit: float = 0.0) -> float:
 def chance_correlation(first: Array, second: Array, count: int) -> float:
     """Return the standard deviation of the correlation of independent series with these autocorrelations.
 
-    Slow series resemble each other by chance (Bartlett's formula).
+    Slow series are correlated by chance (Bartlett's formula).
     """
     return math.sqrt(max(1.0, 1.0 + 2.0 * float(first @ second)) / count)
 
 
 def _changes_every_sample(signal: InputSignal, times: Array, step: float) -> bool:
-    """Return whether an input is held and changes at nearly every sample, as often as residuals are there."""
+    """Return whether an input is held and changes at nearly every sample, about as often as residuals are sampled."""
     own = signal.restricted_to(float(times[0]), float(times[-1]))
     if own.kind != "hold" or len(own.times) < MIN_RESIDUALS:
         return False
-    # Of files that are not read into memory, samples that change nothing are not kept: those left are far apart.
+    # For files on disk, samples without a change are not kept: the remaining ones may be far apart.
     return bool(np.mean(np.diff(own.values) != 0.0) > 0.8 and median_step(own.times) <= _MAX_GAP_STEPS * step)
 
 
 def constant_noise_test(curve: Array, residuals: Array) -> tuple[float, float]:
-    """Test whether the size of residuals depends on the curve; return the p-value and how much noise grows, or NaN.
+    """Test whether the size of residuals depends on the curve; return the p-value and the ratio of sizes, or NaN.
 
-    The score test of Breusch and Pagan in Koenker's form with ranks, which outliers hardly change: sizes of residuals
-    are regressed on the curve and its square, and n R^2 is chi-squared with two degrees of freedom. The ratio is that
-    of root mean squares where the regression expects the largest third of all sizes and the smallest.
+    The score test of Breusch and Pagan in Koenker's form with ranks, which is robust to outliers: ranks of absolute
+    residuals are regressed on the curve and its square, and (n - 1) R^2 is chi-squared with two degrees of freedom. The
+    ratio is that of root mean squares in the thirds with the largest and the smallest fitted ranks.
 
     Shapes: curve, residuals (n,).
     """
@@ -280,7 +279,7 @@ def find_outliers(times: Array, values: Array, residuals: Array, noise_std: Arra
     if count < 12:
         return ()
     sizes = np.abs(residuals / noise_std)
-    # The median and the 80 % quantile of the absolute value of a standard normal variable.
+    # Divided by the median and the 80 % quantile of the absolute value of a standard normal variable.
     scale = max(float(np.median(sizes)) / 0.6745, float(np.quantile(sizes, 0.8)) / 1.2816)
     order = np.argsort(-sizes, kind="stable")
     ordered = sizes[order]
@@ -290,28 +289,27 @@ def find_outliers(times: Array, values: Array, residuals: Array, noise_std: Arra
     if not gaps.any() or not scale > 0:
         return ()
     found, others = np.split(order, [int(np.flatnonzero(gaps)[-1]) + 1])
-    # Rounding errors are no outliers.
+    # Rounding errors are not outliers.
     found = found[np.abs(residuals[found]) > 1e-3 * float(np.std(values[others]))]
     return tuple((float(times[place]), float(sizes[place] / scale)) for place in found)
 
 
-#: Where there are more measurements, residuals are looked at in this many runs of neighbours, each of this length.
+#: If there are more measurements, residuals are tested in this many segments of consecutive rows, of this length.
 N_SEGMENTS, SEGMENT_ROWS = 20, 1000
 
 
 @dataclass(frozen=True, eq=False)
 class ResidualSeries:
-    """What a fit leaves of the measurements of one observable, in the order of time.
+    """The standardized residuals of one observable, in the order of time.
 
-    times, values: In the user's unit, and in units of what is expected: of the noise, or of a prediction from the
-        measurements before; (n,).
-    are_innovations: Whether it is the latter.
+    times, values: Times in the user's unit, and residuals divided by the noise standard deviation, or innovations
+        divided by their standard deviation; (n,).
+    are_innovations: Whether the values are innovations.
     rms: The root mean square of measurements minus curve, in units of the noise.
     mean_square: The mean square of measurements minus curve, in the user's units.
-    variance: That of the measurements.
-    prediction_mean_square: Where disturbances are there: the mean square of measurements minus predictions from those
-        before.
-    outliers: As in `Check`.
+    variance: The variance of the measurements.
+    prediction_mean_square: The mean square of one-step prediction errors if there are disturbances; otherwise NaN.
+    outliers: As in `ResidualCheck`.
     curve: The fitted curve at these times, in the user's units; (n,).
     """
 
@@ -328,23 +326,23 @@ class ResidualSeries:
 
 @dataclass(frozen=True)
 class ResidualCheck:
-    """What the residuals of one observable say.
+    """Results of the residual tests of one observable.
 
     name: The observable.
-    count: How many measurements there are.
-    looked: How many residuals with noise above zero were looked at.
-    size: Their root mean square in units of the noise: about one where the noise is as it was said.
-    memory: The correlation of neighbours: about zero where they are independent.
-    explained: One less the variance of the residuals over that of the data; NaN where the data do not change.
-    expected: The same with the known noise for the residuals, where all noise is known; NaN otherwise.
-    whiteness: Whether they are independent; None where they are too few to tell.
-    record: Where there are several records: which one.
-    predicted: Where disturbances drive the curve to the data: what predictions from the measurements before explain.
-    copied: Whether many measurements have time and value of another one.
+    count: Number of measurements.
+    looked: Number of tested residuals, those with noise above zero.
+    size: Their root mean square in units of the noise: about one if the noise level is correct.
+    memory: Their lag-1 autocorrelation: about zero if they are independent.
+    explained: One minus the residual variance divided by the variance of the data; NaN if the data are constant.
+    expected: The same with the known noise variance for that of the residuals; NaN if some noise is unknown.
+    whiteness: The whiteness tests; None if there are too few residuals.
+    record: The name of the record if there are several.
+    predicted: With disturbances: the fraction of the variance explained by one-step predictions; otherwise NaN.
+    copied: Whether many measurements have the time and value of another one.
     outliers: Times and distances of values far from the curve.
-    white: Disturbances of white noise that drive the fit, without those that are best at zero.
-    noise_p_value: How likely noise that does not depend on the curve looks as if it did; NaN where they are too few.
-    noise_ratio: The noise where the curve suggests the largest over that where it suggests the smallest.
+    white: Disturbances of white noise that drive the fit, without those estimated as zero.
+    noise_p_value: The p-value of the test for noise that does not depend on the curve; NaN if there are too few.
+    noise_ratio: The noise where this test expects the largest, divided by that where it expects the smallest.
     """
 
     name: str
@@ -365,40 +363,40 @@ class ResidualCheck:
 
     @property
     def has_dependent_noise(self) -> bool:
-        """Whether the size of the noise depends on the signal by more than chance, and enough to matter."""
-        # Unmodelled dynamics are larger where the signal is large, so correlation is reported first.
+        """Whether the noise depends significantly on the signal, and enough to matter."""
+        # Unmodelled dynamics have larger residuals if the signal is large, so correlation is reported first.
         level = SIGNIFICANCE_LEVEL if self.whiteness is None else self.whiteness.level
         return self.noise_p_value < level and self.noise_ratio > 1.5 and not self.is_correlated
 
     @property
     def title(self) -> str:
-        """The observable, with its record where there are several."""
+        """The observable, with its record if there are several."""
         return f"{self.name} of record {self.record}" if self.record else self.name
 
     @property
     def is_autocorrelated(self) -> bool:
-        """Whether neighbours resemble each other by more than chance, and enough to matter."""
-        # Slow waves have a strong negative lag, half a period on.
+        """Whether residuals are significantly and positively correlated over time, and enough to matter."""
+        # Slow oscillations have a strong negative autocorrelation at half a period.
         return self.is_correlated and (self.memory > 0.0 or self.strongest_lag[1] > 0.0)
 
     @property
     def is_correlated(self) -> bool:
-        """Whether residuals depend on each other, and something is left over that is worth a word."""
-        # Residuals of data without noise are rounding errors; if disturbances follow all values, predictions count.
+        """Whether residuals are autocorrelated, and are neither rounding errors nor far below the noise."""
+        # Residuals of noise-free data are rounding errors; if disturbances fit all values, predictions are used.
         share = self.explained if math.isnan(self.predicted) else self.predicted
         is_left = not 1.0 - share < 1e-8 and not self.is_below_noise
         return self.whiteness is not None and self.whiteness.is_correlated and is_left
 
     @property
     def is_below_noise(self) -> bool:
-        """Whether residuals are far smaller than the noise that was said."""
+        """Whether residuals are far smaller than the noise level."""
         # Curves with free functions absorb most of the noise; innovations do not.
         follows = self.whiteness is not None and self.whiteness.innovations
         return self.size < 0.3 and not follows
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether residuals depend on each other or on a known input."""
+        """Whether residuals are correlated with each other or with a known input."""
         return self.is_correlated or (self.whiteness is not None and bool(self.whiteness.correlated_inputs))
 
     @property
@@ -414,7 +412,7 @@ class ResidualCheck:
 
     @property
     def strongest_lag(self) -> tuple[int, float]:
-        """The correlation of neighbours, or that at another lag where it is clearly stronger; and which lag."""
+        """The lag of the strongest autocorrelation, lag 1 unless another one is clearly stronger, and its value."""
         if self.whiteness is None:
             return 1, self.memory
         lags = self.whiteness.lags
@@ -424,9 +422,9 @@ class ResidualCheck:
 
     @property
     def std_error_inflation(self) -> float:
-        """By how much less certain a mean is than that of independent errors, where each resembles the last.
+        """The factor by which autocorrelation increases the standard error of a mean, as in an AR(1) process.
 
-        Where something lasts that counts as white noise, neighbours are the least alike, and all lags count.
+        If a disturbance modelled as white seems to be coloured, the sum of all autocorrelations is used as well.
         """
         largest = min(max(self.memory, 0.0), 0.999)
         every = sum(self.whiteness.lags) if self.whiteness is not None and self.suggests_coloured_noise else 0.0
@@ -434,7 +432,7 @@ class ResidualCheck:
 
     @property
     def exceeds_noise(self) -> bool:
-        """Whether residuals are larger than the noise by more than chance, and enough to matter."""
+        """Whether residuals are significantly larger than the noise, and enough to matter."""
         return self.size > 1 + max(0.25, 3.0 / math.sqrt(2 * max(self.looked, 1)))
 
     @property
@@ -452,7 +450,7 @@ Innovations = dict[str, tuple[Array, Array, float, float]]
 class FittedRecord:
     """The measurements of one record with the fitted curves, their residuals and innovations.
 
-    noise_std_of: From an observable to the standard deviation of its noise.
+    noise_std_of: Function that returns the noise standard deviation of an observable.
     last_innovations: The innovations, if the measurements are the last batch of a record on disk.
     """
 
@@ -475,7 +473,7 @@ class FittedRecord:
 
     @property
     def times(self) -> Array:
-        """All times of measurements in memory, shape (n,); those that series share occur once."""
+        """All times of measurements in memory, shape (n,); a time array shared by several series occurs once."""
         return np.concatenate([*{id(item.times): item.times for item in self.measurements.series}.values()])
 
     @cached_property
@@ -493,9 +491,9 @@ class FittedRecord:
         return cache[key]
 
     def residual_checks(self, n_series: int) -> list[ResidualCheck]:
-        """Return the residual checks: of the last rows on disk; of sums, only the explained variance.
+        """Return the residual checks; on disk the last rows are tested, of sums only the explained variance is known.
 
-        All `n_series` series of a fit, of all its records, share the level of the tests.
+        All `n_series` series of a fit, over all its records, share the significance level.
         """
         measurements = self.measurements
         if measurements.sufficient_statistics is not None:
@@ -547,7 +545,7 @@ class FittedRecord:
 
     @property
     def white_disturbances(self) -> tuple[str, ...]:
-        """Disturbances of white noise, without those that are best at zero."""
+        """Disturbances of white noise, without those estimated as zero."""
         disturbances, stds = self.prior.observables.disturbances, self.setup.layout.slices.disturbance_deviations
         if disturbances is None:
             return ()
@@ -555,7 +553,7 @@ class FittedRecord:
         return tuple(name for name, kind, at_bound in rows if kind == WHITE_NOISE and not at_bound)
 
     def residuals(self, series: TimeSeries) -> ResidualSeries:
-        """Return the residuals of one observable in memory; in runs of neighbours if there are many measurements."""
+        """Return the residuals of one observable in memory; of some segments if there are many measurements."""
         name, tested = series.observable, series
         if len(series.times) > N_SEGMENTS * SEGMENT_ROWS:
             starts = np.linspace(0, len(series.times) - SEGMENT_ROWS, N_SEGMENTS).astype(np.intp)
@@ -580,9 +578,9 @@ class FittedRecord:
 
     @cached_property
     def innovations(self) -> Innovations | None:
-        """The innovations; of the dense engine in a few runs of neighbours if there are many measurements.
+        """The innovations; with the dense engine, of a few segments if there are many measurements.
 
-        None without free functions, if a matrix has exact measurements, or if rounding errors dominate.
+        None without processes, if exact measurements are not filtered, or if rounding errors dominate.
         """
         factory, prior = self.setup.engine_choice.factory, self.prior
         is_filtered = uses_kalman_filter(factory, prior)
@@ -611,7 +609,7 @@ class FittedRecord:
 
     @cached_property
     def tested_rows(self) -> FittedRecord:
-        """The rows whose residuals are tested: all in memory, the last ones on disk."""
+        """The record with the rows whose residuals are tested: all rows in memory, the last rows on disk."""
         if not isinstance(self.posterior, BatchedPosterior):
             return self
         series = [item for item in self.posterior.last_series() if len(item.times)]
@@ -634,8 +632,8 @@ class FittedRecord:
 def inflate_all(layout: ParameterLayout, checks: Sequence[ResidualCheck]) -> dict[str, float]:
     """Return factors of standard errors by parameter name in a fit with free functions.
 
-    How much of the residuals these would absorb is unknown, so the factor is that of the mean of as many autocorrelated
-    errors: a rule of thumb, and the largest of all observables.
+    How much of the residuals free functions would absorb is unknown, so the factor is that of the mean of equally
+    autocorrelated errors, the largest of all observables: a rule of thumb.
     """
     largest = max((check.std_error_inflation for check in checks if check.is_autocorrelated), default=1.0)
     return {layout.names[number]: largest for number in layout.free_parameters} if largest > 1.0 else {}
@@ -646,7 +644,7 @@ def estimate_unexplained_std(
 ) -> dict[str, float]:
     """Return the standard deviation of residuals beyond noise, by observable.
 
-    Where the prior finds a motion so unlikely that it is attributed to noise, innovations are correlated, and
+    If a motion is so unlikely under the prior that it is attributed to noise, innovations are correlated, and
     neighbours differ by less than the noise level. Bands include this part.
     """
     found: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """Tests of prediction errors on a validation record: coverage, autocorrelation, correlation with inputs.
 
-A fit that misses something treats it as noise, so its band is wide and covers every record. A wrong model shows in
-errors that depend on each other, or on a known input, by more than the parameter uncertainty explains.
+A fit attributes unmodelled effects to noise, so its band is wide and covers every record. A wrong model shows in
+errors that are correlated with each other, or with a known input, more than parameter uncertainty explains.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from lodekit.support.text import format_quantity
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 from lodekit.uncertainty.forecast_errors import median_step
 
-#: What a 95 % band should hold, and by how much it may miss that in any case.
+#: The nominal coverage of a 95 % band.
 _NOMINAL_COVERAGE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
 class ValidationErrors:
-    """What a model missed of one observable of a record that was not used, in the order of time.
+    """Prediction errors of one observable of a validation record, in the order of time.
 
     name: The observable.
-    times, values, deviations: Measurements minus predictions, and what is expected of each by itself: noise, or the
-        deviation of an innovation; (n,).
-    mean_jacobian: By how much predictions move with a deviation of each combination of all that was learned; (k, n).
-    are_innovations: Whether each was predicted from all before it.
-    n_fitted_rows: How many measurements have told how large noise is; zero where that is known.
+    times, values, deviations: Times, measurements minus predictions, and their standard deviations without parameter
+        uncertainty: of the noise, or of an innovation; (n,).
+    mean_jacobian: Change of the predictions per standard deviation of each combination of estimates; (k, n).
+    are_innovations: Whether each measurement was predicted from all before it.
+    n_fitted_rows: Number of measurements that the noise level was estimated from; zero if it is known.
     """
 
     name: str
@@ -66,7 +66,7 @@ class ValidationErrors:
 
     @property
     def effective_sample_size(self) -> float:
-        """As many independent errors tell as much about a share: those of the parameters leave a band in a body."""
+        """The number of independent errors with the same information about the coverage."""
         wide = self.deviations**2 + np.sum(self.mean_jacobian**2, axis=0)
         scaled = self.mean_jacobian / np.sqrt(wide)
         # If errors have correlation r, the events of being inside the band have correlation of about r^2.
@@ -76,22 +76,22 @@ class ValidationErrors:
 
     @property
     def min_coverage(self) -> float:
-        """The share that a band should hold at least, by chance."""
+        """The smallest coverage that is compatible with the nominal one."""
         variance = _NOMINAL_COVERAGE * (1.0 - _NOMINAL_COVERAGE) / self.effective_sample_size
         if self.n_fitted_rows:
-            # A deviation that is told by n values is off by one over the root of 2 n, and moves the edges of the band.
-            # 0.058 is the standard normal density at the 97.5 % quantile.
+            # A standard deviation estimated from n values has a relative error of 1 / sqrt(2 n), which moves the edges
+            # of the band. 0.058 is the standard normal density at the 97.5 % quantile.
             variance += (2.0 * NORMAL_QUANTILE_95 * 0.05844507) ** 2 / (2.0 * self.n_fitted_rows)
         return _NOMINAL_COVERAGE - max(0.05, 3.0 * math.sqrt(variance))
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the band holds as many measurements as it should, up to chance."""
+        """Whether the band contains as many measurements as it should, up to chance."""
         return self.coverage >= self.min_coverage
 
 
 def concatenate_errors(parts: Sequence[ValidationErrors]) -> ValidationErrors:
-    """Return runs of one observable as one; combinations that only some of them know are left out."""
+    """Return the concatenated errors of several runs; only combinations common to all runs are kept."""
     count = min(len(part.mean_jacobian) for part in parts)
     times, values, deviations = (
         np.concatenate([getattr(part, field) for part in parts]) for field in ("times", "values", "deviations")
@@ -108,8 +108,8 @@ def find_validation_failures(
     white_disturbances: Sequence[str] = (),
     n_records: int = 1,
 ) -> dict[str, tuple[str, ...]]:
-    """Return what speaks against a model, in words, by observable; of true models, one in twenty has anything."""
-    # Both kinds of tests, of correlation and of links with inputs, share the level, in all records.
+    """Return failures of the validation tests in words, by observable; one in twenty correct models has a failure."""
+    # Tests of autocorrelation and of correlation with inputs, of all observables and records, share the level.
     level = SIGNIFICANCE_LEVEL / (2 * max(len(errors), 1) * n_records)
     found = {}
     for own, left in zip(errors, _remove_parameter_uncertainty(errors), strict=True):
@@ -127,10 +127,10 @@ def find_validation_failures(
 
 
 def _remove_parameter_uncertainty(errors: Sequence[ValidationErrors]) -> list[Array]:
-    """Return errors over their deviations, less what the uncertainty of all that was learned makes of them.
+    """Return errors divided by their standard deviations, minus the part that parameter uncertainty explains.
 
-    Estimates that are a little off move a free run with the input, in a true model as well: what was learned is taken
-    as a prior, and the combination of its deviations that explains the errors best is taken out.
+    Small estimation errors correlate a free run with the input, even if the model is correct: the distribution of the
+    estimates is the prior of a regression of the errors on `mean_jacobian`, whose fit is subtracted.
     """
     scaled = [(own.values / own.deviations, own.mean_jacobian / own.deviations) for own in errors]
     count = len(errors[0].mean_jacobian) if errors else 0
@@ -144,7 +144,7 @@ def _remove_parameter_uncertainty(errors: Sequence[ValidationErrors]) -> list[Ar
 def _find_correlated_inputs(
     check: ResidualCheck, inputs: Mapping[str, InputSignal], times: Array, residuals: Array, time_unit: str
 ) -> dict[str, str]:
-    """Return the inputs that errors go with, and how, in words."""
+    """Return the inputs that errors are correlated with, and a description of each correlation."""
     if check.whiteness is None:
         return {}
     found = {name: describe_input_correlation(check, name, time_unit) for name in check.whiteness.correlated_inputs}
@@ -156,10 +156,10 @@ def _find_correlated_inputs(
 
 
 def _correlate_with_changes(times: Array, residuals: Array, signal: InputSignal) -> tuple[float, float]:
-    """Return the strongest correlation with changes of an input over some time, and over which; zero for chance.
+    """Return the strongest significant correlation with changes of an input over a window, and the window; or zeros.
 
-    A dead time or a lag that is missing makes errors after each step, which pass: what was learned has taken all that
-    goes with the input itself.
+    A missing dead time or lag causes transient errors after each step; the fit has absorbed errors that are
+    proportional to the input itself.
     """
     step, best = median_step(times), (0.0, 0.0)
     own, windows = residuals - residuals.mean(), step * 2.0 ** np.arange(10)

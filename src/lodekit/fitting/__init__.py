@@ -6,7 +6,7 @@
 - `scaling`: expected magnitudes of parameters and channels.
 - `objective`: the log evidence plus the log prior (MAP estimation).
 - `search_options`: tuning constants of the search.
-- `multistart`: the search: which starting points are followed, continuation, subsampling, disturbances.
+- `multistart`: the search: choice of starting points, continuation, subsampling, disturbances.
 - `escape`: starting points beyond local optima, and the choice between equivalent optima.
 - `output_error`: the output-error method for systems with known inputs only.
 - `lbfgs`: one search with L-BFGS-B.

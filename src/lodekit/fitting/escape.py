@@ -1,8 +1,8 @@
-"""Other tops of the evidence along a lengthscale, and the choice between equivalent optima.
+"""Other local maxima of the objective along a lengthscale, and the choice between equivalent optima.
 
-On the logarithmic scale of the search, zero is infinitely far away: an inactive standard deviation is set to next to
-nothing and is not searched. Of several optima that differ in signs only, the one with the most positive parameters is
-returned.
+On the logarithmic scale of the search, zero is infinitely far away: an inactive standard deviation is set to a
+negligible value and is not searched. Of several optima that differ in signs only, the one with the most positive
+parameters is returned.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from lodekit.support.arguments import Array
 
 
 def scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array]:
-    """Yield the tops of the log evidence along each lengthscale, other than the optimum itself.
+    """Yield the local maxima of the objective along each lengthscale, except the optimum itself.
 
-    Steps in an input make several of them, close to each other.
+    Steps in an input cause several of them, close to each other.
     """
     opt, block, reach = options.SEARCH, objective.layout.slices.lengthscales, objective.engine.search_limits
     low, high = float(np.log(reach.min_lengthscale)), float(np.log(reach.max_lengthscale))
@@ -46,7 +46,7 @@ def scan_lengthscales(objective: Objective, optimum: Optimum) -> Iterator[Array]
 
 
 def zero_inactive_disturbances(objective: Objective, optimum: Optimum) -> Optimum:
-    """Return an optimum in which inactive standard deviations are next to zero and at their bound."""
+    """Return an optimum with inactive standard deviations of modes and disturbances next to zero, at their bounds."""
     opt, layout, best = options.SEARCH, objective.layout, optimum
     if not layout.n_disturbances:
         return best
@@ -60,13 +60,13 @@ def zero_inactive_disturbances(objective: Objective, optimum: Optimum) -> Optimu
         before, place = best, blocks.disturbance_deviations.start + k
         best = _move_if_inactive(objective, best, place, min(float(best.x[place]), least))
         if best is not before and k in coloured:
-            # Nothing has this lengthscale.
+            # The lengthscale of an inactive disturbance has no effect.
             best.at_bound[blocks.disturbance_lengthscales.start + coloured.index(k)] = True
     return best
 
 
 def _move_if_inactive(objective: Objective, optimum: Optimum, place: int, bound: float) -> Optimum:
-    """Return an optimum with one entry moved to its bound, if that changes the objective by next to nothing."""
+    """Return an optimum with one entry moved to its bound, if the objective loses less than `min_variance_gain`."""
     x, at_bound = optimum.x.copy(), optimum.at_bound.copy()
     x[place], at_bound[place] = bound, True
     value = objective.value(x)
@@ -77,9 +77,9 @@ def _move_if_inactive(objective: Objective, optimum: Optimum, place: int, bound:
 def canonicalize_signs(
     objective: Objective, optimum: Optimum, information: Array, symmetries: Sequence[frozenset[str]]
 ) -> tuple[Optimum, Array]:
-    """Return the optimum with the most positive parameters among those that differ in signs, and its curvature.
+    """Return the optimum with the most positive parameters among those that differ in signs, and its information.
 
-    A start value that the user has given counts: its sign is preferred, whatever it is.
+    If the user has given a negative start value, the negative sign is preferred.
 
     Shapes: information (n, n).
     """
@@ -107,5 +107,5 @@ def canonicalize_signs(
 
 
 def _sign_key(signs: Array) -> tuple[int, ...]:
-    """Return how many are positive, and then which: what makes one choice of signs better than another."""
+    """Return the sort key of a choice of signs: how many are positive, then which."""
     return (int(np.sum(signs > 0)), *(int(sign > 0) for sign in signs))

@@ -23,7 +23,7 @@ def observed_information(objective: Objective, x: Array, step: float | None = No
     for k in range(size):
         width = step or opt.hessian_step
         found[k] = _hessian_row(objective, x, k, width)
-        # Where the evidence is sharper than the step, a narrower one is needed; the first tells how narrow.
+        # If the peak is narrower than the step, the step is reduced; the first curvature shows by how much.
         while width > opt.min_hessian_step and not width**2 * abs(found[k, k]) < opt.max_hessian_step_drop:
             told = 0.1 / np.sqrt(abs(found[k, k])) if np.isfinite(found[k, k]) else 0.0
             width = max(opt.min_hessian_step, min(0.1 * width, told))
@@ -44,15 +44,15 @@ def _hessian_row(objective: Objective, x: Array, index: int, step: float) -> Arr
 def observed_information_across_kinks(
     objective: Objective, x: Array, information: Array, is_free: Mask, indices: Sequence[int]
 ) -> Array:
-    """Return minus the Hessian as errors need it, shape (n, n), where the objective may have a kink at its optimum.
+    """Return minus the Hessian for standard errors, shape (n, n), if the objective may have a kink at its optimum.
 
-    A step of a held input may arrive, after a delay, just when something was measured: with a delay any longer that
-    measurement does not see it, so that the slope of the evidence in the delay jumps there. Where it jumps from up to
-    down, the estimate sits at the kink, and the narrower differences are, the larger is the curvature that they tell.
-    What counts is how far the evidence falls within an interval. Differences of the gradient over one standard error s
-    to either side tell that: a jump J adds J/(2s) to the curvature, and so Js to what its parabola falls by at two
-    errors, as does the evidence, in the mean of both sides. Other kinks within one error count likewise, where they
-    make it larger. Where there are none, the curvature is returned as it came, after four looks for each delay.
+    A step of a held input may arrive, after a delay, exactly at a measurement; with a longer delay it does not affect
+    this measurement, so the slope of the objective in the delay jumps. If the slope jumps from positive to negative,
+    the estimate is at the kink, and finite differences give a larger curvature the smaller their step is. Standard
+    errors depend on how far the objective falls within an interval. Differences of the gradient over one standard
+    error s to either side measure that: a jump J adds J/(2s) to the curvature, and so Js to the decrease of the
+    parabola at two standard errors, as for the objective, averaged over both sides. Other kinks within one standard
+    error are included if they increase the curvature. Without kinks, the curvature is returned unchanged.
 
     Shapes: x (n,), information (n, n), is_free (n,).
     """
@@ -76,7 +76,7 @@ def observed_information_across_kinks(
                 kinked.append(k)
         if not kinked:
             return information
-        # Steps towards a kink have measured in directions across it: nothing of that is kept.
+        # The given curvature may come from differences across a kink: it is computed again.
         found = observed_information(objective, x)
         for _ in range(opt.max_kink_iterations):
             before = [error(found, k) for k in kinked]
@@ -89,11 +89,11 @@ def observed_information_across_kinks(
 
 
 def residual_dof_fraction(layout: ParameterLayout, n_measurements: int, at_bound: Mask) -> float:
-    """Return the residual degrees of freedom over the number of measurements; variances are divided by it.
+    """Return the residual degrees of freedom divided by the number of measurements; variances are divided by it.
 
-    Learned noise is what the curves leave over; each number that bends these to the data makes it smaller. So of N
-    measurements and p such numbers its variance comes out too small by the share p/N, as do variances of curves, and
-    the curvature too large by as much: the same correction as in the variance of a regression. Known noise needs none.
+    The estimated noise variance is too small by a factor of about 1 - p/N, with p estimated quantities other than
+    noise levels and N measurements; so are variances of curves, and the information is too large: the same correction
+    as in the residual variance of a regression. Without estimated noise levels it is one.
 
     Shapes: at_bound (n,).
     """

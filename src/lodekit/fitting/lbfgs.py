@@ -14,11 +14,11 @@ from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.support.arguments import Array, Mask
 from lodekit.support.progress import report_best_value
 
-#: What a search is told of a point where nothing finite can be said.
+#: The objective reported to the optimiser if it is not finite at a point.
 INFEASIBLE_VALUE = -1e12
-#: Why a search ended that has come to its end.
+#: The message of a search that converged.
 CONVERGED_MESSAGE = "the evidence does not grow any more"
-#: Why a search ended that could have gone on, had the evidence been known there.
+#: The message of a search that ended where the objective increases towards points at which it is undefined.
 UNDEFINED_MESSAGE = "the evidence grows where it is not known"
 
 
@@ -27,11 +27,12 @@ class Optimum:
     """The result of a search.
 
     x: The vector of the layout; (n,).
-    value: The log evidence there, plus the log prior where parameters have priors.
+    value: The objective there: log evidence plus log prior.
+    converged: Whether the search converged.
     message: Why the search ended.
-    n_evaluations: How often the objective was evaluated.
-    at_bound: What sits at a limit of the search; (n,).
-    other_optima: Where searches from other starts have ended that came about as far, with the objective there.
+    n_evaluations: The number of evaluations of the objective.
+    at_bound: Entries at a bound of the search; (n,).
+    other_optima: The objective and the vector of other optima with about the same objective.
     """
 
     x: Array
@@ -43,9 +44,9 @@ class Optimum:
     other_optima: tuple[tuple[float, Array], ...] = ()
 
     def is_reached_by(self, x: Array, value: float, layout: ParameterLayout, agreement: float) -> bool:
-        """Return whether a search that has come to a point is on its last steps to this optimum.
+        """Return whether a search that has reached a point is converging to this optimum.
 
-        Deviations do not count: that of a free function or a mode which the data do without goes on shrinking for ever.
+        Standard deviations are ignored: those of an inactive free function, mode or disturbance keep shrinking.
 
         Shapes: x (n,).
         """
@@ -59,8 +60,8 @@ class Optimum:
 def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array, Array]:
     """Return lower and upper bounds of a run from `x0` of a search that began at `centre`, each of shape (n,).
 
-    Standard deviations have no unit of their own: their bounds lie around the start, which matches the data. Those of
-    parameters lie around their expected magnitudes: beyond, a state or a coupling has no effect that data can show.
+    Bounds of standard deviations are relative to the start, which matches the variance of the data. Bounds of
+    parameters are relative to their expected magnitudes: beyond these, a state or a coupling has no visible effect.
 
     Shapes: x0, centre (n,).
     """
@@ -68,7 +69,7 @@ def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array
     blocks, noise = layout.slices, objective.engine.prior.noise
     low, high = centre.copy(), centre.copy()
     for place, transform in enumerate(layout.transforms.values()):
-        # An unbounded parameter may have either sign, and is in units of a hundredth of its expected magnitude.
+        # An unbounded parameter may have either sign; its unit is a hundredth of its expected magnitude.
         middle, far = transform.centre, opt.max_parameter_distance
         if transform.is_unbounded:
             far += transform.inverse(transform.expected_magnitude)
@@ -89,7 +90,7 @@ def search_bounds(objective: Objective, x0: Array, centre: Array) -> tuple[Array
 
 
 def maximize_lbfgs_preconditioned(objective: Objective, x0: Array, information: Array, tolerance: float) -> Optimum:
-    """Return where L-BFGS ends from one start, in coordinates in which an information matrix is about the identity.
+    """Return the optimum found by L-BFGS from one start, in coordinates whitened by an information matrix.
 
     Shapes: x0 (n,), information (n, n).
     """
@@ -109,13 +110,13 @@ def maximize_lbfgs(
     agreement: float | None = None,
     trusted: bool = False,
 ) -> Optimum:
-    """Return where L-BFGS-B ends from one start: if a step gains too little, or at a known optimum.
+    """Return the optimum found by L-BFGS-B from one start; it ends if a step gains too little, or at a known optimum.
 
-    Parameters that start near the truth, because the data suggested them, are trusted: steps change them less than the
-    rest, and half as many steps are needed.
+    Parameters estimated from the data are trusted: first steps change them less than other entries, which halves the
+    number of iterations.
 
-    If short lengthscales are expensive, they are reached in strides: a search that ends at the limit of its stride
-    goes on from there, as long as that gains something.
+    If short lengthscales are expensive, each run may shorten them by a limited factor: a search that ends at this
+    limit is continued from there while the objective improves.
 
     Shapes: x0 (n,).
     """
@@ -129,7 +130,7 @@ def maximize_lbfgs(
         evaluations += following.n_evaluations
         gain, before, found = following.value - found.value, found, following
         if gain < options.SEARCH.restart_gain:
-            # A search that had converged before this run has converged: a failed line search says nothing new.
+            # A search that had converged before this run has converged, even if the last line search failed.
             ended = before if before.converged else found
             at_bound = found.at_bound & ~_stopped_at_stride(objective, found)
             found = replace(found, at_bound=at_bound, converged=ended.converged, message=ended.message)
@@ -138,7 +139,7 @@ def maximize_lbfgs(
 
 
 def _stopped_at_stride(objective: Objective, optimum: Optimum) -> Mask:
-    """Return which lengthscales ended at the limit of their stride, and could go farther, shape (n,)."""
+    """Return which lengthscales ended at the limit of the run but not of the search, shape (n,)."""
     opt = options.SEARCH
     blocks = objective.layout.slices
     inner = np.zeros(objective.layout.size, dtype=bool)
@@ -159,9 +160,9 @@ def _run_lbfgs(
     agreement: float = 0.0,
     bounds: tuple[Array, Array] | None = None,
 ) -> Optimum:
-    """Return where one run of L-BFGS-B ends.
+    """Return the result of one run of L-BFGS-B.
 
-    The coordinates z are those of ``x = x0 + axes z``; with bounds, `axes` is diagonal.
+    The coordinates are z in ``x = x0 + axes z``; with bounds, `axes` is diagonal.
 
     Shapes: x0 (n,), axes (n, n).
     """
@@ -171,8 +172,8 @@ def _run_lbfgs(
         start = np.clip(x0, *bounds)
         limits = np.stack([(bound - start) / np.diag(axes) for bound in bounds], axis=1)
     first = objective.evaluate(start)
-    # The first step of L-BFGS-B is as long as the gradient, up to the bounds, from where many searches do not return:
-    # in this unit of the objective its length is one.
+    # The first step of L-BFGS-B is as long as the gradient, so it may reach the bounds, where many searches get stuck:
+    # in this unit of the objective its length is at most one.
     slope = axes.T @ first[1]
     unit = max(1.0, float(np.linalg.norm(slope))) if np.isfinite(slope).all() else 1.0
 
@@ -188,14 +189,14 @@ def _run_lbfgs(
     def watch(intermediate_result: OptimizeResult) -> None:
         values.append(-unit * float(intermediate_result.fun))
         report_best_value(objective, objective.name, values[-1])
-        # The gain is absolute, in nats, not relative to the objective, down to its rounding errors.
+        # The tolerance is absolute, in nats, not relative to the objective, but above rounding errors.
         least = max(tolerance, opt.lbfgs_relative_tolerance * abs(values[-1]))
         x = start + axes @ intermediate_result.x
         is_known = known_optimum is not None and known_optimum.is_reached_by(x, values[-1], objective.layout, agreement)
         if is_known or (len(values) > 1 and values[-1] - values[-2] < least):
             raise StopIteration
 
-    # Whitened coordinates are followed farther: there a small gradient is a small gain, too.
+    # In whitened coordinates the gradient tolerance is smaller: a small gradient implies a small gain there.
     limited = {"gtol": 1e-5 / unit, "maxcor": 20, "maxls": 15}
     settings = {"ftol": 0.0, "maxiter": max_iterations} | (limited if bounds else {"gtol": 1e-6 / unit, "maxcor": 30})
     z0 = np.zeros(objective.layout.size)
@@ -213,10 +214,10 @@ def _run_lbfgs(
 
 
 def _step_scales(objective: Objective, *, trusted: bool) -> Array:
-    """Return how far a step may well go in each entry of the vector, shape (n,).
+    """Return a typical step size for each entry of the vector, shape (n,).
 
-    Standard errors of parameters and noise fall with the square root of the number of measurements, and so do these:
-    searches on many rows then take fewer evaluations.
+    Like standard errors, the steps of parameters and noise levels decrease with the square root of the number of
+    measurements, which saves evaluations on long records.
     """
     found, blocks = np.ones(objective.layout.size), objective.layout.slices
     share = min(1.0, np.sqrt(options.SEARCH.full_step_rows / max(objective.engine.size, 1)))

@@ -1,9 +1,9 @@
-"""Multistart: how many starting points are followed, and which optimum is the best; everything a search consists of.
+"""Multistart: the complete search for the best optimum.
 
 A search ranks starting points, follows the best ones with L-BFGS-B until two agree, and refines the result by Newton's
 method. Known noise that is very small is approached by continuation; long records are searched on subsamples first.
 
-A fit without disturbances is the limit of vanishing standard deviations: the search with disturbances begins there,
+A fit without disturbances is the limit of vanishing standard deviations: the search with disturbances starts from it,
 with disturbances of several sizes, and compares the objective with and without each.
 """
 
@@ -73,7 +73,7 @@ def maximize_objective(setup: FitSetup, initial_point: Array | None = None) -> t
 
 
 def refine_information(setup: FitSetup, optimum: Optimum, information: Array) -> Array:
-    """Return the curvature at an optimum as errors need it, where delays make kinks.
+    """Return the information at an optimum for standard errors, corrected for kinks in delays.
 
     Shapes: information (n, n).
     """
@@ -83,9 +83,9 @@ def refine_information(setup: FitSetup, optimum: Optimum, information: Array) ->
 
 
 def switch_optimum(setup: FitSetup, optimum: Optimum, x: Array) -> tuple[Optimum, Array]:
-    """Return the optimum at another place that has turned out to be more likely, and the curvature there."""
+    """Return the optimum reached from another point with a larger objective, and the information there."""
     others = ((optimum.value, optimum.x), *optimum.other_optima)
-    # What has not moved from its bound is still there.
+    # Entries that have not moved from their bound are still at it.
     stuck = optimum.at_bound & (np.abs(x - optimum.x) < options.SEARCH.at_bound_tolerance)
     start = replace(optimum, x=x, value=setup.objective.value(x), at_bound=stuck, other_optima=others)
     found, curvature = _refine(setup.objective, start)
@@ -93,9 +93,9 @@ def switch_optimum(setup: FitSetup, optimum: Optimum, x: Array) -> tuple[Optimum
 
 
 def _centre_flat_directions(setup: FitSetup, optimum: Optimum, information: Array) -> tuple[Optimum, Array]:
-    """Return the optimum that is nearest to the expected magnitudes if many are as likely, and its information.
+    """Return the optimum nearest to the expected magnitudes along flat ridges, and its information.
 
-    Where a search ends on a ridge of the objective depends on rounding, and so on units and on the order of parameters.
+    The end of a search on a flat ridge depends on rounding errors, and so on units and on the order of parameters.
 
     Shapes: information (n, n).
     """
@@ -105,7 +105,7 @@ def _centre_flat_directions(setup: FitSetup, optimum: Optimum, information: Arra
         return optimum, information
     scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(part)), opt.ridge_pull))
     is_flat = np.linalg.eigvalsh(part * np.outer(scale, scale)) < opt.ridge_eigenvalue
-    # Along the ridges that the equations make, values do not matter.
+    # Structurally unidentifiable directions are flat anyway; values along these do not matter.
     if not is_flat.any() or np.sum(is_flat) <= len(setup.structural_identifiability.unidentifiable_directions):
         return optimum, information
     found, curvature = optimum, information
@@ -120,7 +120,7 @@ def canonicalize_optimum(setup: FitSetup, optimum: Optimum, information: Array) 
     """Return the one of several equivalent optima that depends neither on rounding nor on the order of parameters.
 
     As many parameters as possible are positive, values along ridges are near the expected magnitudes, and of two
-    parameters that can be exchanged the first by name is larger: the longer lag of two, or the one that is needed.
+    interchangeable parameters the first by name is larger, such as the longer of two lags.
 
     Shapes: information (n, n).
     """
@@ -131,7 +131,7 @@ def canonicalize_optimum(setup: FitSetup, optimum: Optimum, information: Array) 
     hyper, order = layout.unpack(optimum.x), sorted(layout.free_parameters, key=layout.names.__getitem__)
     alike = [pair for pair in combinations(order, 2) if len({parameters[layout.names[n]] for n in pair}) == 1]
     start = theta = hyper.theta
-    # As many parameters as are looked at for other values that behave alike.
+    # The search for equivalent parameter values has the same limit on the number of parameters.
     for first, second in alike if len(order) <= 8 else ():
         other = theta.copy()
         other[[first, second]] = theta[[second, first]]
@@ -148,16 +148,16 @@ def canonicalize_optimum(setup: FitSetup, optimum: Optimum, information: Array) 
 
 
 def _reads_from_disk(setup: FitSetup) -> bool:
-    """Return whether each look at the data reads them from a disk."""
+    """Return whether each evaluation reads the data from a disk."""
     return setup.engine_task.on_disk and setup.engine_choice.factory.has_states
 
 
 def _search_without_disturbances(
     setup: FitSetup, initial_point: Array | None = None, tolerance: float | None = None
 ) -> Optimum:
-    """Return the best optimum of all searches without disturbances, before last steps."""
+    """Return the best optimum of all searches without disturbances, before the refinement."""
     opt, is_read = options.SEARCH, initial_point is None and _reads_from_disk(setup)
-    # Of several records, each may be short.
+    # Several records together may be long although each is short.
     is_driven = setup.engine_task.has_inputs and len(setup.record_setups) == 1
     is_long = is_driven and setup.measurements.size > opt.long_record_rows
     for objective in build_noise_continuation(setup) if initial_point is None and not is_read else ():
@@ -172,17 +172,17 @@ def _search_without_disturbances(
 
 
 def build_noise_continuation(setup: FitSetup) -> list[Objective]:
-    """Return objectives with more noise than is known, most first, that lead a search to the one with so little of it.
+    """Return objectives with more noise than is known, largest first, for continuation to very small known noise.
 
-    Where known noise is next to nothing, the evidence falls by millions beside the answer, and all that a search sees
-    from afar are the walls of narrow valleys. With more noise they are wide, and lead to the same place.
+    If the known noise is very small, the log evidence falls by millions next to the optimum, and far from it the
+    gradient only points across narrow ridges. With more noise the ridges are wide and lead to the same optimum.
     """
     scales, names = setup.prior.noise.scales, setup.prior.noise.observables
     if setup.measurements.has_only_statistics or not setup.layout.free_parameters:
         return []
     statistics = setup.measurements.observable_statistics
     if 2 * sum(each.n_unknown_noise for each in statistics) > sum(each.count for each in statistics):
-        return []  # most noise is learned, so the median of known noise below is one
+        return []  # most noise is estimated, so the median below is one
     parts = setup.record_setups
     kept = [with_empty_series(part.measurements, names) for part in parts.values()]
     pairs = [pair for own in kept for pair in zip(own.series, scales, strict=True)]
@@ -200,7 +200,7 @@ def build_noise_continuation(setup: FitSetup) -> list[Objective]:
 
 
 def _noisier_engine(setup: FitSetup, measurements: Measurements, noise_fraction: float) -> Engine:
-    """Return the engine of a record whose known noise is at least a share of the scale of what was measured."""
+    """Return the engine of a record with known noise of at least a fraction of the scale of its observable."""
     series = [
         replace(item, std=np.where(item.has_unknown_noise, np.nan, np.maximum(item.std, noise_fraction * scale)))
         for item, scale in zip(measurements.series, setup.prior.noise.scales, strict=True)
@@ -211,11 +211,11 @@ def _noisier_engine(setup: FitSetup, measurements: Measurements, noise_fraction:
 
 
 def _refine(objective: Objective, optimum: Optimum, information: Array | None = None) -> tuple[Optimum, Array]:
-    """Return an optimum after the last steps towards it, and the curvature there.
+    """Return a refined optimum, and the information there.
 
-    Others that the search could not tell from it are followed, too: their last steps may lead higher.
+    Other optima with about the same objective are refined, too, as they may turn out to be better.
 
-    Shapes: information (n, n), before the last steps, if it is known.
+    Shapes: information (n, n), before the refinement, if it is known.
     """
     opt, n_rows = options.SEARCH, objective.engine.size
     others = optimum.other_optima if objective.layout.free_parameters and n_rows < opt.max_cheap_rows else ()
@@ -230,14 +230,14 @@ def _refine(objective: Objective, optimum: Optimum, information: Array | None = 
             rest = ((optimum.value, optimum.x), *(each for each in others if each[1] is not x))
             start = replace(optimum, x=x, value=value, at_bound=np.zeros_like(optimum.at_bound), other_optima=rest)
             second, own = refine_newton(objective, start, observed_information(objective, x))
-            # The same place to rounding is no other one.
+            # The same optimum up to rounding errors is not an alternative.
             if second.value > found.value + opt.full_record_tolerance:
                 found, curvature = second, own
     return found, curvature
 
 
 def _leads_to(objective: Objective, x: Array, optimum: Optimum, information: Array) -> bool:
-    """Return whether one step of Newton's method leads from a point to an optimum: then it is no other place."""
+    """Return whether one step of Newton's method leads from a point to an optimum, so that both are the same."""
     evidence, slope = objective.evaluate(x)
     try:
         step = np.linalg.solve(information, slope)
@@ -249,7 +249,7 @@ def _leads_to(objective: Objective, x: Array, optimum: Optimum, information: Arr
 
 
 def _informative_rows(setup: FitSetup) -> int:
-    """Return how many rows tell about as much as all of them, where free functions move very fast; zero otherwise."""
+    """Return how many rows are about as informative as all rows if free functions vary very fast; zero otherwise."""
     opt = options.SEARCH
     kept, is_alone = setup.measurements, len(setup.record_setups) == 1 and not setup.engine_task.has_inputs
     if not is_alone or kept.has_only_statistics or not (setup.layout.free_parameters and setup.layout.n_processes):
@@ -262,7 +262,7 @@ def _informative_rows(setup: FitSetup) -> int:
 
 
 def _fit_disk_subsample(setup: FitSetup) -> SubsampleOptimum | None:
-    """Return the fit to a subsample of rows on disk; None if it does not need all disturbances."""
+    """Return the fit to a subsample of rows on disk; None if it fails or does not need all disturbances."""
     short = most_active_segment(setup.measurements, options.SEARCH.disk_subsample_rows)
     own = _build_subsample_setup(setup, setup.settings, short)
     try:
@@ -277,9 +277,9 @@ def _fit_disk_subsample(setup: FitSetup) -> SubsampleOptimum | None:
 
 
 def _build_subsample_setup(setup: FitSetup, settings: FitSettings, subsample: Measurements) -> FitSetup | None:
-    """Return what is settled for a piece of a record, in the same units; None where something was not measured in it.
+    """Return the setup of a subsample of a record, in the same units; None if an observable does not occur in it.
 
-    Modes, and the response, begin where a piece does; and it shows a pace of its own.
+    Modes and the response to inputs begin where the subsample begins.
     """
     if subsample.names != setup.measurements.names:
         return None
@@ -290,12 +290,12 @@ def _build_subsample_setup(setup: FitSetup, settings: FitSettings, subsample: Me
 def _search_from_subsamples(
     setup: FitSetup, subsamplers: Sequence[Callable[[Measurements, int], Measurements]], max_rows: int
 ) -> Optimum:
-    """Return an optimum for a long record, from the better one of those for shorter records made of it in some ways."""
+    """Return an optimum for a long record, continued from the best optimum of subsamples drawn in several ways."""
     objective = setup.objective
     arguments, found = setup.settings, list[tuple[float, Array, Array]]()
     choice = setup.engine_choice
     if choice.is_automatic and not setup.engine_task.has_inputs and not choice.factory.has_states:
-        # Waves fill the whole window, however short a piece of it is; states are chosen where they are cheaper.
+        # Fourier features cover the whole window, however short a segment is.
         arguments = replace(arguments, engine="dense")
     for shorten in subsamplers:
         short = shorten(setup.measurements, max_rows)
@@ -310,7 +310,7 @@ def _search_from_subsamples(
         curvature = setup.measurements.size / short.size * observed_information(own.objective, end.x)
         found.append((objective.value(x), x, curvature))
         if found[-1][0] / setup.measurements.size > end.value / short.size - options.SEARCH.subsample_loss_per_row:
-            # What describes a piece describes all of it as well: nothing slower is missed.
+            # The optimum of the subsample describes the full record equally well: no slower dynamics are missed.
             break
     value, x, curvature = max(found, key=lambda item: item[0], default=(-np.inf, np.zeros(0), np.zeros((0, 0))))
     return _continue_from_subsample(objective, x, curvature) if np.isfinite(value) else multistart(setup, objective)
@@ -340,10 +340,10 @@ def maximize_with_disturbances(
         try:
             first = _search_without_disturbances(bare, tolerance=opt.disturbance_tolerance)
         except (AccuracyError, FitError):
-            # Data with next to no noise may not be possible at all without disturbances.
+            # Data with very little noise may have no finite evidence without disturbances.
             first = None
         origins, drawn = [] if first is None else [bare.layout.unpack(first.x)], list[Array]()
-        # Rows on disk take long to look at: what is best without disturbances has to do.
+        # Evaluations on rows on disk are slow: only the optimum without disturbances is used.
         if first is not None and setup.engine_task.has_inputs and not setup.engine_task.on_disk:
             drawn = list(_draw_fast_starts(setup, origins[0].theta))
         elif first is None or not setup.engine_task.on_disk:
@@ -354,7 +354,7 @@ def maximize_with_disturbances(
         found = improve_delays(setup, found)[0]
     else:
         found = maximize_lbfgs(objective, initial_point)
-    # A disturbance next to zero would stay there; without another one it may be needed.
+    # A disturbance next to zero would stay there, but may be needed when another one is dropped.
     hyper = layout.unpack(found.x)
     smallest = initialize_disturbances(objective.engine, layout, hyper, opt.disturbance_shares[-1])
     sizes = np.maximum(hyper.disturbance_amplitudes, smallest.disturbance_amplitudes)
@@ -363,14 +363,14 @@ def maximize_with_disturbances(
     for name in setup.observable_compiler.disturbances:
         gain = subsample[2].get(name, 0.0) if subsample is not None else 0.0
         if gain > opt.certain_gain:
-            # What a subsample needs, the full record does: it is not searched again without.
+            # A disturbance that a subsample needs is needed for the full record, too: it is not refitted without it.
             without[name] = found.value - gain
             continue
         nested, optimum = bare, first
         if optimum is None or len(setup.observable_compiler.disturbances) > 1:
             nested = drop_disturbances(setup, [name])
             start = nested.layout.pack(_drop_disturbance(setup.prior, active, name))
-            # Rows on disk take long to look at, and are so many that a nat is next to nothing.
+            # Evaluations on rows on disk are slow, and with so many rows a tenth of a nat is negligible.
             least = opt.dropped_disturbance_disk_tolerance if setup.engine_task.on_disk else opt.disturbance_tolerance
             optimum = maximize_lbfgs(nested.objective, start, tolerance=least, trusted=True)
         without[name] = optimum.value
@@ -382,10 +382,10 @@ def maximize_with_disturbances(
 
 
 def improve_delays(setup: FitSetup, optimum: Optimum) -> tuple[Optimum, Array | None]:
-    """Return an optimum, or a better one at other delays, zero among them, and its information if it was computed.
+    """Return an optimum, or a better one at other delays, including zero, and its information if it was computed.
 
-    At wrong delays the response to an input that changes all the time is best absent, and no gradient leads from there
-    to the right ones. At those, a scoring step of all other parameters gains much.
+    At a wrong delay the best response to an input that changes all the time is none, and the gradient does not lead
+    to the right delay. At the right delay, a scoring step of all other parameters gains much.
     """
     parameters, best = find_delay_parameters(setup.system, setup.layout), optimum
     if setup.measurements.has_only_statistics or setup.engine_task.on_disk or not parameters:
@@ -396,7 +396,7 @@ def improve_delays(setup: FitSetup, optimum: Optimum) -> tuple[Optimum, Array | 
         reached = -np.inf
         while best.value > reached + options.SEARCH.disturbance_agreement:
             reached, now = best.value, float(setup.layout.unpack(best.x).theta[number])
-            # The grid begins at half a sampling interval. At its multiples there are kinks, with optima on both sides.
+            # The grid begins at half a sampling interval. Its multiples are kinks, with optima on both sides.
             mirrored = 4.0 * grid[0] * np.rint(now / (2.0 * grid[0])) - now
             near = [options.SEARCH.zero_delay_share * grid[0], mirrored, now - grid[0], now + grid[0]]
             # Without disturbances, the whole grid has been screened by the output-error method.
@@ -432,7 +432,7 @@ def _improve_delay(
         value, slope = chart.evaluate(np.clip(y, *chart.bounds))
         step = np.zeros(layout.size)
         step[others] = axes @ (axes.T @ slope[others])
-        # Far from the optimum whole steps are too long, and what the score test promises is not what they gain.
+        # Far from the optimum full steps are too long, and their gain differs from the prediction of the score test.
         steps.append(([(value, chart.point(np.clip(y, *chart.bounds))), evaluate_step(y, step, 0.5)], y, step))
     steps.sort(key=lambda item: -max(value for value, _ in item[0]))
     for tried, y, step in steps[: opt.n_disturbance_starts]:
@@ -470,7 +470,7 @@ def _drop_disturbance(prior: Prior, hyper: Hyperparameters, name: str) -> Hyperp
 
 
 def _insert_disturbance(prior: Prior, hyper: Hyperparameters, former: Hyperparameters, name: str) -> Hyperparameters:
-    """Return hyperparameters with those of one more disturbance: next to nothing of it, at its former lengthscale."""
+    """Return hyperparameters with one more disturbance, of negligible amplitude and with its former lengthscale."""
     own = require_disturbances(prior.observables.disturbances)
     number, lengths = own.names.index(name), hyper.disturbance_lengthscales
     if number in own.coloured_index:
@@ -486,7 +486,7 @@ def multistart(
 ) -> Optimum:
     """Return the best optimum of an objective over the data of a setup, from all starts or from a given point.
 
-    A search of the output-error method ends if a step gains less than the tolerance.
+    The search of the output-error method ends if a step gains less than the tolerance.
     """
     opt, layout, measurements = options.SEARCH, objective.layout, setup.measurements
     if layout.size == 0:
@@ -494,7 +494,7 @@ def multistart(
     fine = opt.fine_tolerance * objective.engine.search_limits.evidence_tolerance if tolerance is None else tolerance
     guesses, generator = setup.collect_guesses()
     parts = [] if measurements.has_only_statistics else list(measurements.records.values())
-    # Inputs are known, or initial states have a diffuse prior.
+    # Simulations need known inputs, or initial states with a diffuse prior.
     can_simulate = any(part.inputs or layout.diffuse_modes is not None for part in parts)
     if can_simulate and layout.is_deterministic and layout.free_parameters:
         names = setup.prior.noise.observables
@@ -541,7 +541,7 @@ def _rank_guesses(
 
 
 def _first_segment(record: Sequence[TimeSeries], inputs: Mapping[str, InputSignal]) -> list[TimeSeries]:
-    """Return the first part of a long record, in which inputs do about as much as in all of it."""
+    """Return the first segment of a long record, in which inputs vary about as much as in the whole record."""
     count, times = options.SEARCH.simulation_rows, union_times(record)
     while count < len(times):
         stop = times[count - 1]
@@ -568,7 +568,7 @@ def _search_sequentially(objective: Objective, starts: list[StartPoint]) -> Opti
             if number == 0:
                 optima.append(search(start.x, tolerance=fine, max_iterations=opt.max_iterations))
                 continue
-            # After the first, a coarse search is enough to see whether a start leads to the same place.
+            # After the first start, a coarse search is enough to recognise the same optimum.
             best, most = _best_optimum(optima), opt.exploring_max_iterations
             end = search(start.x, tolerance=coarse, max_iterations=most, known_optimum=best)
             optima.append(search(end.x, tolerance=fine) if end.value > best.value else end)
@@ -595,7 +595,7 @@ def search_other_lengthscales(objective: Objective, optimum: Optimum) -> Optimum
 
 
 def _best_optimum(optima: list[Optimum]) -> Optimum:
-    """Return the best optimum, which keeps where others have ended that came about as far."""
+    """Return the best optimum, together with other optima of about the same objective."""
     best = max(optima, key=lambda optimum: optimum.value)
     close = [each for each in optima if each is not best and each.value > best.value - options.SEARCH.kept_optimum_gap]
     known = {id(other): other for each in optima for other in each.other_optima}
@@ -615,8 +615,8 @@ def _evaluate_fixed(objective: Objective) -> Optimum:
 def _draw_fast_starts(setup: FitSetup, optimum_theta: Array) -> Iterator[Array]:
     """Yield random starts of a driven system with small disturbances, each farther from the expected magnitudes.
 
-    Time constants are shorter than the data suggest: from there searches find the best optimum far more often than
-    from slow states, of which one may end decoupled from all others. Delays are those of an optimum.
+    Time constants are shorter than the data suggest: such searches find the best optimum far more often than those
+    that start from slow states, one of which may become decoupled from all others. Delays are those of an optimum.
 
     Shapes: optimum_theta (p,).
     """
@@ -653,9 +653,9 @@ def multistart_disturbances(
     noise_estimate: Array | None = None,
     random_starts: Sequence[Array] = (),
 ) -> Optimum | None:
-    """Return the best optimum of an objective with disturbances; None where no start is finite.
+    """Return the best optimum of an objective with disturbances; None if no start has a finite objective.
 
-    Random starts are followed after the best of the others, until two ends agree.
+    Random starts are searched after the best of the others, until two optima agree.
     """
     opt, ends = options.SEARCH, list[Optimum]()
     search = partial(

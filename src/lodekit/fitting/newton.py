@@ -1,6 +1,6 @@
 """Refinement of an optimum by Newton's method with active bounds, in local coordinates around the end of a search.
 
-The Hessian that standard errors need gives the last digits of the optimum.
+The Hessian that standard errors require also gives Newton's steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lodekit.support.progress import report_best_value
 
 
 def find_zero_barriers(objective: Objective, optimum: Optimum) -> list[int]:
-    """Return the places of unbounded parameters that are next to zero and cannot cross it: a lag would be unstable."""
+    """Return the positions of unbounded parameters near zero that cannot change sign: a lag would become unstable."""
     x, least = optimum.x, optimum.value - options.SEARCH.zero_barrier_loss
     near = np.abs(x) < options.SEARCH.zero_barrier_distance
     places = [k for k, each in enumerate(objective.layout.transforms.values()) if each.is_unbounded and near[k]]
@@ -29,12 +29,12 @@ def find_zero_barriers(objective: Objective, optimum: Optimum) -> list[int]:
 
 
 def snap_to_bounds(objective: Objective, optimum: Optimum) -> Optimum:
-    """Return an optimum in which parameters next to their bounds sit there, all at one distance.
+    """Return an optimum in which parameters next to a bound are moved to it, all to the same relative distance.
 
-    Zero is a bound of an unbounded parameter that cannot cross it.
+    Zero is a bound of an unbounded parameter that cannot change sign.
 
-    On the scale of the search a bound is infinitely far away. How far a search goes towards it before it finds that
-    nothing changes any more depends on rounding, and so on units; what is best at the bound does not.
+    On the scale of the search a bound is infinitely far away, so where a search towards it ends depends on rounding
+    errors and units; the optimum at the bound does not.
     """
     opt = options.SEARCH
     layout, best, barriers = objective.layout, optimum, find_zero_barriers(objective, optimum)
@@ -58,14 +58,14 @@ def snap_to_bounds(objective: Objective, optimum: Optimum) -> Optimum:
 
 
 def refine_newton(objective: Objective, optimum: Optimum, information: Array) -> tuple[Optimum, Array]:
-    """Return an optimum with more digits, and minus the Hessian of the objective there, shape (n, n).
+    """Return a refined optimum, and minus the Hessian of the objective there, shape (n, n).
 
-    A search ends where a step gains next to nothing. In a narrow valley that may be far from the end of it; and where
-    it is not, rounding decides about the last digits. Newton's steps end where the gradient vanishes.
+    A search ends when a step gains next to nothing. On a narrow ridge that may be far from the optimum; elsewhere the
+    last digits depend on rounding errors. Newton's method converges to a zero of the gradient.
 
-    Equations are linear in most of their parameters. Where data tell combinations of them only, the valley is straight
-    in the parameters themselves, and bends on the logarithmic scale of the search: steps are taken in the former, and
-    in the latter where that leads nowhere. A positive parameter that is best at zero gets there, and sits at its bound.
+    Equations are linear in most of their parameters. If the data only determine combinations of parameters, the ridge
+    is straight in the parameters and curved on the logarithmic scale of the search: rounds of steps alternate between
+    linear coordinates, first, and those of the search. A positive parameter that is best at zero reaches its bound.
 
     Shapes: information (n, n).
     """
@@ -76,7 +76,7 @@ def refine_newton(objective: Objective, optimum: Optimum, information: Array) ->
             break
         with np.errstate(all="ignore"):
             iteration = NewtonIteration(objective, best, linear=number % 2 == 0)
-            # Next to what the engine refuses, a gradient may not be finite where the objective is.
+            # Near points that the engine rejects, the gradient may not be finite although the objective is.
             here = iteration.information_from_search(information, iteration.y, iteration.gradient)
             if not np.isfinite(iteration.free_block(here)).all():
                 break
@@ -92,8 +92,8 @@ def refine_newton(objective: Objective, optimum: Optimum, information: Array) ->
 def _separate_modes(objective: Objective, optimum: Optimum, information: Array) -> tuple[Optimum, Array]:
     """Return an optimum at which no two modes coincide, and minus the Hessian there.
 
-    The best two of several lags are often equal. Next to that point the evidence is flat, but its gradient has rounding
-    errors in inverse proportion to the square of the distance: differences of it are ten times as wide as elsewhere.
+    At an optimum two lags are often equal. Near it the objective is flat, but rounding errors of its gradient grow with
+    the inverse square of the distance: differences are ten times as wide as elsewhere.
 
     Shapes: information (n, n).
     """
@@ -109,7 +109,7 @@ def _separate_modes(objective: Objective, optimum: Optimum, information: Array) 
         if layout.diffuse_modes is None or (gap := smallest_gap(optimum.x)) > 10.0 * opt.hessian_step:
             return optimum, information
         best, points, names = optimum, list[Array](), [layout.names[number] for number in layout.free_parameters]
-        # In alphabetical order, so that the first one by name is the larger one.
+        # In alphabetical order, so that the first parameter by name is the larger one.
         inner = sorted(np.flatnonzero(~optimum.at_bound[layout.slices.theta]).tolist(), key=names.__getitem__)
         for (first, second), sign in product(combinations(inner, 2), (-1.0, 1.0)):
             x = optimum.x.copy()
@@ -122,11 +122,11 @@ def _separate_modes(objective: Objective, optimum: Optimum, information: Array) 
 
 
 def _repair_information(information: Array, n_parameters: int) -> Array:
-    """Return a curvature that can be one: rounding errors may make entries too large for those on the diagonal.
+    """Return a positive definite information matrix; rounding errors may make off-diagonal entries too large.
 
-    They are reduced, all by the same share, until no direction has less than a hundredth of what the diagonal says. A
-    lengthscale, deviation or level about which only rounding errors are left says nothing of parameters, which come
-    first.
+    If scaling to a unit diagonal leaves an eigenvalue at or below zero, off-diagonal entries are reduced by a common
+    factor until the smallest eigenvalue is `min_consistent_eigenvalue`. Rows of hyperparameters whose diagonal is not
+    positive are decoupled from the others; the first `n_parameters` rows are those of parameters.
     """
     diagonal = np.diag(information)
     if not (diagonal[:n_parameters] > 0.0).all() or not (diagonal > 0.0).any():
@@ -142,7 +142,7 @@ def _repair_information(information: Array, n_parameters: int) -> Array:
 def _update_bfgs(information: Array, step: Array, slope_change: Array) -> Array:
     """Return minus the Hessian after a step, by the formula of Broyden, Fletcher, Goldfarb and Shanno.
 
-    slope_change: The slope before the step minus that after it; (n,).
+    slope_change: The gradient before the step minus that after it; (n,).
 
     Shapes: information (n, n), step (n,).
     """
@@ -158,8 +158,8 @@ class NewtonIteration:
 
     By default these are the coordinates of the search, in which positive parameters are logarithms and their bounds
     infinitely far away. In linear coordinates, moves of parameters are in units of the derivative of their transform
-    at the start or of a hundredth of their expected magnitude. The std of a free function is then a reciprocal: a
-    common factor of parameters often scales a free function, so that this valley is straight as well.
+    at the start, but at least of a hundredth of their expected magnitude. The std of a free function is then replaced
+    by its reciprocal: a common factor of parameters often scales a free function, so that this ridge is straight, too.
     """
 
     def __init__(self, objective: Objective, best: Optimum, *, linear: bool) -> None:
@@ -170,7 +170,7 @@ class NewtonIteration:
         self.reciprocal = layout.slices.deviations if linear else slice(0, 0)
         places = list(zip(self.transforms, x.tolist(), strict=False))
         self.values = np.array([transform.forward(point) for transform, point in places])
-        # On the scale of the search a parameter that has run away towards zero hardly moves any more; here it does.
+        # On the scale of the search a parameter near zero hardly changes any more; with this unit it does.
         self.units = np.array([max(transform.derivative(point), transform.scale) for transform, point in places])
         self.n_parameters = layout.slices.theta.stop
         # Predicted gain that is not worth more steps if they converge slowly and are expensive.
@@ -201,16 +201,16 @@ class NewtonIteration:
         return low, high
 
     def point(self, y: Array) -> Array:
-        """Return the vector of the search after a move."""
+        """Return the parameter vector of the search after a move."""
         x = self.x + y
         for k, transform in enumerate(self.transforms):
-            # Rounding must not move what does not move.
+            # Rounding errors must not change entries with a zero move.
             x[k] = transform.inverse(self.values[k] + self.units[k] * y[k]) if y[k] else self.x[k]
         x[self.reciprocal] = self.x[self.reciprocal] - np.log1p(-y[self.reciprocal])
         return np.asarray(x)
 
     def evaluate(self, y: Array) -> tuple[float, Array]:
-        """Return the objective after a move, and its gradient in the move."""
+        """Return the objective after a move, and its gradient with respect to the move."""
         x = self.point(y)
         value, gradient = self.objective.evaluate(x)
         return value, gradient / self._derivatives(x)[0]
@@ -226,19 +226,19 @@ class NewtonIteration:
         return is_active
 
     def information_from_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian in the move, (n, n), from that on the scale of the search; gradient in the move."""
+        """Return minus the Hessian in the move, (n, n), given that on the search scale and the gradient in the move."""
         speeds, bends = self._derivatives(self.point(y))
         curvature = np.diag(np.where(bends, gradient * speeds * bends, 0.0))
         return np.asarray((information + curvature) / np.outer(speeds, speeds))
 
     def information_to_search(self, information: Array, y: Array, gradient: Array) -> Array:
-        """Return minus the Hessian on the scale of the search, (n, n), from that in the move."""
+        """Return minus the Hessian on the search scale, (n, n), given that in the move."""
         speeds, bends = self._derivatives(self.point(y))
         curvature = np.diag(np.where(bends, gradient * speeds * bends, 0.0))
         return np.asarray(information * np.outer(speeds, speeds) - curvature)
 
     def _derivatives(self, x: Array) -> tuple[Array, Array]:
-        """Return derivatives of the move in the vector of the search, and those of their logarithms, each (n,)."""
+        """Return the derivatives of the move in the search vector, and of their logarithms, each of shape (n,)."""
         speeds, bends = np.ones(len(x)), np.zeros(len(x))
         for k, transform in enumerate(self.transforms):
             speeds[k] = transform.derivative(float(x[k])) / self.units[k]
@@ -248,12 +248,12 @@ class NewtonIteration:
         return speeds, bends
 
     def set_free(self, is_free: Mask) -> None:
-        """Go on with these entries only."""
+        """Set which entries are optimised."""
         self.free_index = np.flatnonzero(is_free)
         self.low, self.high = (limit[self.free_index] for limit in self.bounds)
 
     def move_within_bounds(self, move: Array) -> Array:
-        """Return the whole move where these entries are moved farther, within their limits."""
+        """Return the full move after a further move of the free entries, clipped to their bounds."""
         y = self.y.copy()
         y[self.free_index] = np.clip(y[self.free_index] + move, self.low, self.high)
         return y
@@ -263,13 +263,13 @@ class NewtonIteration:
         return matrix[np.ix_(self.free_index, self.free_index)]
 
     def run(self, information: Array) -> tuple[Optimum, Array, float]:
-        """Return the optimum, minus the Hessian there, and what another step promises to gain."""
+        """Return the optimum, minus the Hessian there, and the predicted gain of another step."""
         opt, whole = options.SEARCH, self.information_from_search(information, self.y, self.gradient)
         part = self.free_block(whole)
         roots, is_narrow = whitening_axes(part)
         noise = self.measure_gradient_noise(roots)
         for _ in range(opt.max_axes_updates if noise > opt.quiet_gradient_noise else int(is_narrow)):
-            # Where gradients have few digits, the first curvature may be far off, and so are axes made from it.
+            # If gradients have few digits, the first curvature may be inaccurate, and so are the axes derived from it.
             old, (part, roots) = roots, self.measure_information(part, roots, noise)
             if np.allclose(old.T @ part @ old, np.eye(len(roots)), atol=0.2):
                 break
@@ -286,7 +286,7 @@ class NewtonIteration:
             before, last, start, slope = self.best.value, promise, self.y, self.gradient
             if not self.line_search(z, roots):
                 break
-            # Where a step does not gain what it has promised, the curvature has changed.
+            # If the gain of a step differs from its prediction, the curvature has changed.
             gain, clear_gain = self.best.value - before, opt.clear_relative_gain * (1.0 + abs(before))
             is_clear = promise > max(clear_gain, opt.value_noise_factor * self.value_noise)
             surprise = abs(gain - promise) > 0.3 * promise and promise > clear_gain
@@ -303,7 +303,7 @@ class NewtonIteration:
                 whole[np.ix_(self.free_index, self.free_index)] = part = part[np.ix_(kept, kept)]
                 roots = whitening_axes(part)[0]
             if surprise or float(np.max(np.abs(z))) > opt.remeasure_step or not kept.all():
-                # Where gradients are expensive, the information is updated as long as steps gain, and measured last.
+                # If gradients are expensive, the information is updated while steps gain, and measured at the end.
                 is_updated = bool(self.negligible_gain and kept.all() and gain > opt.min_update_gain_ratio * promise)
                 if is_updated:
                     index = self.free_index
@@ -315,7 +315,7 @@ class NewtonIteration:
         return self.conclude(whole, part, roots, noise)
 
     def conclude(self, whole: Array, part: Array, roots: Array, noise: float) -> tuple[Optimum, Array, float]:
-        """Return what `run` does, from minus the Hessian of all entries and of the free ones, with the axes of these.
+        """Return the result of `run`, given minus the Hessian of all entries and of the free ones, with their axes.
 
         Shapes: whole (n, n), part, roots (f, f).
         """
@@ -328,17 +328,17 @@ class NewtonIteration:
         z = roots.T @ self.gradient[self.free_index] if len(self.free_index) else np.zeros(0)
         promise, blind = 0.5 * float(z @ z), 10.0 * len(z) * min(noise, opt.max_gradient_noise) ** 2
         if not self.best.converged and promise < opt.converged_gain + blind:
-            # Next to no noise makes gradients large that a search takes for a sign that it has not ended.
+            # With very small noise gradients are large, so L-BFGS does not report convergence.
             self.best = replace(self.best, converged=True, message=CONVERGED_MESSAGE)
         elif opt.undefined_gain_ratio * (100.0 + abs(self.best.value)) + blind < promise < np.inf or (
             noise > opt.max_gradient_noise and not self.best.converged
         ):
-            # Uphill nothing is known: rounding leaves too few digits there.
+            # The objective is undefined uphill: rounding errors leave too few digits there.
             self.best = replace(self.best, converged=False, message=UNDEFINED_MESSAGE)
         return self.best, self.information_to_search(whole, self.y, self.gradient), promise
 
     def drop_active_bounds(self) -> Mask:
-        """Return which entries are still inside; go on without those that a step has taken to their bounds."""
+        """Remove entries that a step has moved to their bounds; return which of the free entries remain."""
         walls = self.active_bounds(self.y, self.gradient)
         kept = ~walls[self.free_index]
         if not kept.all():
@@ -349,7 +349,7 @@ class NewtonIteration:
         return np.asarray(kept)
 
     def measure_gradient_noise(self, axes: Array) -> float:
-        """Return how much rounding errors change the gradient along axes, in which standard errors have length one."""
+        """Return the effect of rounding errors on the gradient along whitened axes (unit: one standard error)."""
         width = options.SEARCH.noise_probe_step
         value, slope = self.evaluate(self.move_within_bounds(width * axes.sum(axis=1)))
         if np.isfinite(value):
@@ -358,11 +358,11 @@ class NewtonIteration:
         return max(0.0, float(np.max(change)) - 10.0 * width) if np.isfinite(change).all() else 0.0
 
     def measure_information(self, information: Array, axes: Array, gradient_noise: float) -> tuple[Array, Array]:
-        """Return minus the Hessian at a point, and its axes; what was known before where it is not finite.
+        """Return minus the Hessian at the current point, and its axes; the previous ones if it is not finite.
 
-        Differences are taken along given directions, in which it is about the identity: so the curvature along a narrow
-        valley is measured along it, and is no difference of large numbers. Where the data have next to no noise,
-        gradients have few digits, and differences are wide enough to be clear of that.
+        Differences are taken along the given axes, in which it is about the identity: so the curvature along a narrow
+        ridge is measured along the ridge and is not a difference of large numbers. If rounding errors leave gradients
+        with few digits, differences are wider.
         """
         opt, count = options.SEARCH, axes.shape[1]
         found, widths = np.zeros((count, count)), np.zeros(count)
@@ -378,7 +378,7 @@ class NewtonIteration:
             found[k], widths[k] = (below - above) / (2.0 * width), width
         if not np.isfinite(found).all():
             return information, axes
-        # Each entry was measured twice; rounding errors are smaller in the wider difference.
+        # Each entry is measured twice; rounding errors are smaller in the wider difference.
         shares = widths[:, None] ** 2 / (widths[:, None] ** 2 + widths**2)
         try:
             back = np.linalg.inv(axes)
@@ -388,17 +388,17 @@ class NewtonIteration:
         return (new, whitening_axes(new)[0]) if np.isfinite(new).all() else (information, axes)
 
     def line_search(self, z: Array, axes: Array) -> bool:
-        """Take a step uphill, shortened where it must be; return whether there was one.
+        """Take a step uphill, shortened if necessary; return whether a step was accepted.
 
-        A long step along a valley that bends ends beside it: a second one leads back, across the first.
+        A long step along a curved ridge ends beside it: a correction orthogonal to the step leads back.
         """
         opt, best = options.SEARCH, self.best
         longest = min(1.0, opt.newton_max_step_length / max(float(np.max(np.abs(axes @ z))), 1e-300))
         evaluations, along = best.n_evaluations, z / max(float(np.linalg.norm(z)), 1e-300)
-        # A gain may be too small for the digits of the objective: those of its gradient are better.
+        # A gain may be smaller than the rounding errors of the objective; its gradient is more accurate.
         loss = min(opt.value_noise_factor * self.value_noise, opt.max_allowed_loss)
         least = best.value - max(opt.allowed_relative_loss * (1.0 + abs(best.value)), loss)
-        # The last one ends where the first entry meets its limit: beside the others, that one need not move at all.
+        # The last trial step ends where the first entry reaches its bound.
         start, here, move = self.y, self.y[self.free_index], axes @ z
         room = np.where(move > 0.0, self.high - here, here - self.low) / np.maximum(np.abs(move), 1e-300)
         for share in [*(longest * 0.25**k for k in range(6)), min(longest, (1.0 + 1e-12) * float(np.min(room)))]:

@@ -1,11 +1,11 @@
 """The objective (maximum a posteriori estimation): the log evidence plus the log prior of parameters and noise levels.
 
 Parameters have the priors that users give them. Noise levels that are estimated for each observable have a weak prior:
-from a handful of measurements the evidence alone often finds that one observable has no noise at all, because the
-curves can pass through all of its points. So a level has a flat prior in itself and not in its logarithm, which keeps
-it off zero and is worth one measurement; and levels, relative to the spread of their observables, agree up to a factor
-of about three, which is worth one more. With more than a dozen measurements of each this makes no difference. One
-level shared by all observables has no prior.
+with a handful of measurements the evidence alone is often maximal at zero noise of one observable, because the curves
+can pass through all of its points. So the prior is flat in a level and not in its logarithm, which keeps it away from
+zero and is worth one measurement; and levels, relative to the spread of their observables, agree up to a factor of
+about three, which is worth one more. With more than a dozen measurements of each observable this makes no difference.
+One level shared by all observables has no prior.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from lodekit.system.parameters import LogNormal, Normal, Parameter
 
 @dataclass(frozen=True)
 class Objective:
-    """The log evidence plus the log prior, over the vector of a layout; searches, curvatures and samplers all use it.
+    """The log evidence plus the log prior as a function of the parameter vector, for searches, Hessians and samplers.
 
-    engine: For the log evidence, in the user's units.
-    layout: Where everything that is learned stands in the vector `x`.
-    parameters: Of the system: their priors and bounds.
-    pull: By how much the objective falls with the squares of the distances of parameters from their expected
-        magnitudes, twice; zero but for a search along a ridge.
+    engine: Computes the log evidence, in the user's units.
+    layout: The layout of the parameter vector `x`.
+    parameters: The parameters of the system, with their priors and bounds.
+    pull: Weight of a quadratic penalty, ``pull/2`` times the squared log distances of parameters from their expected
+        magnitudes; zero except in a search along a ridge.
     """
 
     engine: Engine
@@ -41,7 +41,7 @@ class Objective:
 
     @cached_property
     def _parameter_priors(self) -> list[tuple[int, int, Normal | LogNormal, float]]:
-        """The position, the number and the prior of each learned parameter that has one, and the log of its mass."""
+        """Position, number, prior and log prior mass inside the bounds of each estimated parameter with a prior."""
         found = []
         for position, number in enumerate(self.layout.free_parameters):
             own = self.parameters[self.layout.names[number]]
@@ -51,23 +51,23 @@ class Objective:
 
     @cached_property
     def _noise_prior_entries(self) -> tuple[IndexArray, Array] | None:
-        """Where the levels of noise stand that have a prior, and the logarithms of their units; None where none has."""
+        """The positions of noise levels with a prior, and the logarithms of their units; None if there are none."""
         noise, where = self.engine.prior.noise, self.layout.slices.noise
         if noise.shared or where.start == where.stop:
             return None
-        # A level has its place also where all noise of its observable is known; nothing depends on it then.
+        # A level has an entry even if all noise of its observable is known; nothing depends on it then.
         learned = np.flatnonzero(noise.learned)
         return where.start + learned, np.log(noise.level_scales[learned])
 
     @property
     def name(self) -> str:
-        """What it is called in figures and messages."""
+        """The name of the objective in figures and messages."""
         has_priors = bool(self._parameter_priors) or self._noise_prior_entries is not None
         return "log evidence + log prior" if has_priors else "log evidence"
 
     @property
     def description(self) -> str:
-        """What it is, in words: the evidence, and the priors that it is multiplied by."""
+        """The objective in words: the evidence, and the priors that it is multiplied by."""
         priors = ["the prior of the parameters"] if self._parameter_priors else []
         priors += ["a weak prior on the noise levels"] if self._noise_prior_entries is not None else []
         return " times ".join(["the evidence", *priors])
@@ -75,15 +75,15 @@ class Objective:
     def log_prior(self, x: Array) -> tuple[float, Array]:
         """Return the log density of all priors, and its gradient in `x`.
 
-        Those of parameters are normalised over their bounds. That of the levels of noise, a density of their
-        logarithms, cannot be normalised; it does not depend on units. What open modes give back belongs to it.
+        Priors of parameters are normalised over their bounds. The prior of noise levels, a density of their logarithms,
+        is improper; it does not depend on units. The restricted-likelihood correction of diffuse modes is included.
         """
         (total, gradient), layout = self._explicit_log_prior(x), self.layout
         nothing = Hyperparameters(*(np.zeros_like(each) for each in layout.unpack(x).arrays))
         return total + layout.restricted_likelihood_correction(x), gradient + layout.gradient(x, nothing)
 
     def _explicit_log_prior(self, x: Array) -> tuple[float, Array]:
-        """Return the log density of the priors of parameters and levels, and its gradient in `x`."""
+        """Return the log density of the priors of parameters and noise levels, and its gradient in `x`."""
         total, gradient = 0.0, np.zeros_like(x)
         if self._noise_prior_entries is not None:
             where, units = self._noise_prior_entries
@@ -103,7 +103,7 @@ class Objective:
         return total, gradient
 
     def value(self, x: Array) -> float:
-        """Return the log evidence plus the log prior at a point; minus infinity where it is not finite."""
+        """Return the log evidence plus the log prior at a point; minus infinity if it is not finite."""
         value, _ = self.engine.value_with_error(self.layout.unpack(x))
         value += self.layout.restricted_likelihood_correction(x)
         return value + self._explicit_log_prior(x)[0]
@@ -111,17 +111,17 @@ class Objective:
     def evaluate(self, x: Array) -> tuple[float, Array]:
         """Return the log evidence plus the log prior at a point, and the gradient in `x`, shape (n,)."""
         found = self.engine.evaluate(self.layout.unpack(x))
-        # The gradient of what open modes give back comes with that of their deviations.
+        # `layout.gradient` includes the gradient of this correction.
         value = found.value + self.layout.restricted_likelihood_correction(x)
         gradient = self.layout.gradient(x, found.gradient)
         more, slope = self._explicit_log_prior(x)
         return value + more, gradient + slope
 
     def log_density(self, x: Array) -> tuple[float, Array]:
-        """Return the unnormalised log density of the posterior of `x`, and its gradient, as samplers want it.
+        """Return the unnormalised log posterior density of `x`, and its gradient, for samplers.
 
-        A prior on a parameter is a density in the parameter, so the logarithm of its transform's slope is added. What
-        has no prior is flat on the scale of the search: lengthscales, deviations and noise in their logarithms.
+        A prior on a parameter is a density in the parameter, so the log Jacobian of its transform is added. Entries
+        without a prior are flat on the search scale: lengthscales and standard deviations in their logarithms.
         """
         value, gradient = self.evaluate(x)
         for position, number, *_ in self._parameter_priors:

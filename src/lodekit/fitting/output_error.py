@@ -35,7 +35,7 @@ def multistart_output_error(
     tolerance: float,
     initial_theta: Array | None = None,
 ) -> Optimum | None:
-    """Return the best optimum of the objective; None where no simulation is finite.
+    """Return the best optimum of the objective; None if no simulation is finite.
 
     Shapes: initial_theta (p,).
     """
@@ -43,7 +43,7 @@ def multistart_output_error(
     whole = VariableProjection.from_records(priors, layout, records, opt.simulation_rows)
     thin = VariableProjection.from_records(priors, layout, records, opt.screening_rows)
     lags = find_delay_parameters(system, layout)
-    # A delay may be shorter than the steps of a thinned record.
+    # A delay may be shorter than the sampling interval of a thinned record, so all times are used.
     grid = build_delay_grid(max(map(union_times, records), key=np.ptp)) if lags else np.zeros(0)
     delays = {n: np.roll(grid, -k * opt.delay_grid_offset) for k, n in enumerate(lags) if len(grid)}
     given = [guess.theta for guess in guesses if guess.family == "given"]
@@ -57,7 +57,7 @@ def multistart_output_error(
 
 
 def _descend(whole: VariableProjection, z: Array, target_deviance: float = -np.inf) -> ProjectedFit | None:
-    """Return where the Levenberg-Marquardt steps on all rows lead; None if nothing is finite at the start."""
+    """Return the result of Levenberg-Marquardt steps on all rows; None if the start is not finite."""
     opt = options.SEARCH
     return whole.levenberg_marquardt(z, opt.simulation_max_steps, opt.simulation_tolerance, target_deviance)
 
@@ -70,7 +70,7 @@ def _continue_from_previous(
     delays: Mapping[int, Array],
     generator: np.random.Generator,
 ) -> list[ProjectedFit]:
-    """Return where an earlier fit leads, and where others do if they start out better; best first."""
+    """Return the fit continued from an earlier one, and fits from other starts if one starts out better; best first."""
     end = _descend(whole, whole.from_parameters(initial_theta))
     here = None if end is None else thin.evaluate(end.z, end.noise_std, with_jacobian=False)
     starts = _screen_starts(thin, guesses, delays, generator)
@@ -84,7 +84,7 @@ def _continue_from_previous(
 def _screen_and_descend(
     thin: VariableProjection, whole: VariableProjection, starts: Sequence[Array]
 ) -> list[ProjectedFit]:
-    """Return where the first of some starting points lead, best first."""
+    """Return the fits reached from the first of some starting points, best first."""
     opt = options.SEARCH
     first, ends = list[ProjectedFit](), list[ProjectedFit]()
     with track_progress("fitting, simulations"):
@@ -95,7 +95,7 @@ def _screen_and_descend(
             if agree and len(first) > opt.n_simulation_finalists:
                 break
         for start in first[: opt.n_simulation_finalists]:
-            # One that comes as far as another has met it.
+            # A search that reaches the deviance of another one has found the same optimum.
             enough = min((end.deviance + opt.simulation_agreement for end in ends), default=-np.inf)
             end = _descend(whole, start.z, enough)
             ends += [] if end is None else [end]
@@ -105,10 +105,10 @@ def _screen_and_descend(
 def _screen_starts(
     thin: VariableProjection, guesses: Sequence[StartPoint], delays: Mapping[int, Array], generator: np.random.Generator
 ) -> list[Array]:
-    """Return coordinates of values to start from, the most promising first; `delays` are tried one after the other.
+    """Return coordinates of starting points, the most promising first; the values of `delays` are tried in turn.
 
-    A lag that vanishes beside a long delay can hide the optimum with a short one. So the best start with the shortest
-    delays, near the model without any, comes first.
+    A fit with a long delay and a vanishing lag can hide the optimum with a short delay. So the start with the shortest
+    delays, near the model without delays, is the first one.
     """
     opt, layout = options.SEARCH, thin.layout
     count = min(opt.n_screened_per_parameter * (1 + len(layout.free_parameters)), opt.max_screened)
@@ -119,14 +119,14 @@ def _screen_starts(
         filled = np.where(np.isnan(layout.fixed_values), theta, layout.fixed_values)
         for n in (n for n in delays if np.isnan(filled[n])):
             filled[n] = delays[n][attempt % len(delays[n])]
-        # From the third on, guesses are random.
+        # Unbounded parameters are drawn at random from the third attempt on, others from the second.
         gaps = np.flatnonzero(np.isnan(filled)).tolist()
         filled[gaps] = layout.draw_starts(gaps, attempt, generator)
         if (end := thin.evaluate(thin.from_parameters(filled), with_jacobian=False)) is not None:
             found.append(end)
     found = sorted(found, key=lambda end: end.deviance)
     if thin.is_unbounded.any():
-        # Modes that grow can follow the beginning of a record, and lead away from stable ones: both kinds take turns.
+        # Growing modes can fit the beginning of a record and lead away from stable ones: both kinds alternate.
         grows = [thin.has_growing_mode(end.z) for end in found]
         kinds = ([end for end, own in zip(found, grows, strict=True) if own is kind] for kind in (False, True))
         found = [end for pair in zip_longest(*kinds) for end in pair if end is not None]
@@ -138,7 +138,7 @@ def _screen_starts(
 def _maximize_from_projection(
     objective: Objective, whole: VariableProjection, projected: ProjectedFit, tolerance: float
 ) -> Optimum | None:
-    """Return where a search of the objective ends that starts at a simulation, on axes made from its derivatives."""
+    """Return the optimum searched from a projected fit, preconditioned by its Jacobian; None if that is not finite."""
     prior, layout = objective.engine.prior, objective.layout
     ends = np.cumsum([group.size for group in prior.groups])[:-1]
     pieces = np.split(projected.mode_amplitudes, ends, axis=1) if prior.groups else []
@@ -157,6 +157,6 @@ def _maximize_from_projection(
     H = np.diag(curvature)
     slopes = np.array([layout.transforms[n].derivative(float(x0[i])) for i, n in enumerate(layout.free_parameters)])
     J = projected.jacobian * (slopes / whole.derivatives(projected.z))
-    # Of averages over many measurements, each counts as many.
+    # The information is scaled up to the number of measurements, as the record is thinned.
     H[blocks.theta, blocks.theta] = J.T @ J * max(objective.engine.size / len(whole.values), 1.0)
     return maximize_lbfgs_preconditioned(objective, x0, H, tolerance)

@@ -22,9 +22,9 @@ from lodekit.system.parameters import Parameter
 class ParameterTransform:
     """A smooth bijection between a parameter and the real line.
 
-    low, high: The limits; infinite where there are none.
-    scale: A hundredth of the size to expect. For an unbounded parameter, ``value = scale sinh(x)``: below this size
-        it is searched linearly, above it logarithmically, with either sign. So its unit does not matter.
+    low, high: The bounds; infinite if there are none.
+    scale: A hundredth of the expected magnitude. For an unbounded parameter, ``value = scale sinh(x)``: linear below
+        this scale and logarithmic above it, with either sign, so that the search does not depend on its unit.
     """
 
     low: float
@@ -33,7 +33,7 @@ class ParameterTransform:
 
     @cached_property
     def is_unbounded(self) -> bool:
-        """Whether the parameter may be anything."""
+        """Whether the parameter has no bounds."""
         return math.isinf(self.low) and math.isinf(self.high)
 
     @cached_property
@@ -56,7 +56,7 @@ class ParameterTransform:
         return single[1] * math.log(max(self.expected_magnitude, abs(single[0])))
 
     def distance_from_expected(self, x: float) -> float:
-        """Return how far a point `x` of the real line is from the expected magnitude; zero for unbounded below it."""
+        """Return the distance of a point `x` from the expected magnitude; zero for unbounded parameters below it."""
         if self.is_unbounded:
             return max(0.0, abs(x) - abs(self.inverse(self.expected_magnitude)))
         return abs(x - self.centre)
@@ -66,7 +66,7 @@ class ParameterTransform:
         return x - math.copysign(self.distance_from_expected(x), x - self.centre)
 
     def distance(self, value: float, other: float) -> float:
-        """Return how far another value is: on the real line, or of an unbounded parameter in units of the first one."""
+        """Return the distance of two values: on the real line, or relative to the first for unbounded parameters."""
         if self.is_unbounded:
             return abs(other - value) / max(abs(value), self.expected_magnitude)
         return abs(self.inverse(other) - self.inverse(value))
@@ -129,7 +129,7 @@ class ParameterTransform:
 
 
 class VectorSlices(NamedTuple):
-    """Which part of the vector that is searched belongs to what.
+    """The slices of the search vector.
 
     theta, lengthscales, deviations, mode_deviations, noise, disturbance_lengthscales, disturbance_deviations: In this
         order, without gaps.
@@ -146,16 +146,16 @@ class VectorSlices(NamedTuple):
 
 @dataclass(frozen=True)
 class ParameterLayout:
-    """Where everything stands in the vector that is searched: learned parameters, then logarithms of the rest.
+    """The layout of the search vector: transformed free parameters, then logarithms of hyperparameters.
 
     names: All parameters of the system, in order.
-    fixed_values: Values of parameters that are not learned, NaN elsewhere; (p,).
-    transforms: For each learned parameter, by its number.
-    n_processes, n_mode_groups, n_noise_levels: How many lengthscales (and deviations), deviations of modes and levels
-        there are.
-    fixed_mode_std: Of all groups of modes, where it is not learned: they have no place in the vector then.
-    diffuse_modes: Where deviations of modes follow the parameters: they have no place in the vector then.
-    n_coloured_disturbances, n_disturbances: How many disturbances have a lengthscale, and how many there are.
+    fixed_values: Values of fixed parameters, NaN elsewhere; (p,).
+    transforms: The transform of each free parameter, by its number.
+    n_processes, n_mode_groups, n_noise_levels: Number of lengthscales (and standard deviations) of processes, of
+        standard deviations of modes, and of noise levels.
+    fixed_mode_std: Standard deviation of all modes if it is fixed; the vector has no entries for modes then.
+    diffuse_modes: The diffuse prior of modes, if they have one; the vector has no entries for modes then.
+    n_coloured_disturbances, n_disturbances: Number of disturbances with a lengthscale, and of all disturbances.
     """
 
     names: tuple[str, ...]
@@ -171,22 +171,22 @@ class ParameterLayout:
 
     @cached_property
     def estimates_mode_std(self) -> bool:
-        """Whether deviations of modes are learned."""
+        """Whether standard deviations of modes are estimated."""
         return self.fixed_mode_std is None and self.diffuse_modes is None
 
     @cached_property
     def is_deterministic(self) -> bool:
-        """Whether nothing but known inputs and initial states moves anything."""
+        """Whether known inputs and initial states determine all channels: no free functions, no disturbances."""
         return not self.n_processes and not self.n_disturbances
 
     @cached_property
     def free_parameters(self) -> list[int]:
-        """The numbers of the learned parameters, in the order of the vector."""
+        """The numbers of the free parameters, in the order of the vector."""
         return list(self.transforms)
 
     @cached_property
     def slices(self) -> VectorSlices:
-        """Which part of the vector belongs to what."""
+        """The slices of the vector."""
         modes = self.n_mode_groups if self.estimates_mode_std else 0
         sizes = [len(self.transforms), self.n_processes, self.n_processes, modes, self.n_noise_levels]
         ends = np.cumsum([0, *sizes, self.n_coloured_disturbances, self.n_disturbances]).tolist()
@@ -198,19 +198,19 @@ class ParameterLayout:
         return int(self.slices.disturbance_deviations.stop)
 
     def index_of(self, name: str) -> int:
-        """Return where a learned parameter stands in the vector."""
+        """Return the position of a free parameter in the vector."""
         return self.free_parameters.index(self.names.index(name))
 
     def transform_of(self, name: str) -> ParameterTransform | None:
-        """Return the transform of a parameter; None where it is not learned."""
+        """Return the transform of a parameter; None if it is fixed."""
         return self.transforms.get(self.names.index(name))
 
     def draw_starts(
         self, indices: Sequence[int], attempt: int, generator: np.random.Generator, log_range: float | None = None
     ) -> Array:
-        """Return start values around the sizes to expect; what may be negative is tried with either sign.
+        """Return start values around the expected magnitudes; unbounded parameters are drawn with either sign.
 
-        They are drawn in alphabetical order, so that the order in which parameters are declared does not matter.
+        They are drawn in alphabetical order, so that the order of declaration does not matter.
         """
         opt, drawn = options.SEARCH, np.full(len(self.names), math.nan)
         reach = opt.start_log_range if log_range is None else log_range
@@ -218,7 +218,7 @@ class ParameterLayout:
         for rank, index in (pair for pair in ranked if pair[1] in indices):
             transform = self.transforms[index]
             first = attempt < (2 if transform.is_unbounded else 1)
-            # At equal values of all parameters a coefficient may vanish that is there for all others, as in a*d - b*c.
+            # At equal values of all parameters a coefficient such as a*d - b*c may vanish.
             shift = opt.start_stagger * math.sin(rank + 1.0) if first else float(generator.uniform(-reach, reach))
             drawn[index] = transform.forward(transform.centre + shift)
             if transform.is_unbounded:
@@ -227,20 +227,20 @@ class ParameterLayout:
         return drawn[list(indices)]
 
     def parameter_values(self, x: Array, indices: Sequence[int], fill_value: float = math.nan) -> Array:
-        """Return all parameters, shape (p,): fixed ones, some at points of the search, and a number for all others."""
+        """Return all parameters, shape (p,): fixed values, those of `x` at `indices`, and `fill_value` for others."""
         theta = np.where(np.isnan(self.fixed_values), fill_value, self.fixed_values)
         theta[list(indices)] = [self.transforms[n].forward(float(x[position])) for position, n in enumerate(indices)]
         return theta
 
     def unpack(self, x: Array) -> Hyperparameters:
-        """Return what is learned at a vector of shape (n,): values, no logarithms."""
+        """Return the hyperparameters, as values and not logarithms, at a vector of shape (n,)."""
         theta = self.parameter_values(x, self.free_parameters)
         values = np.exp(np.minimum(np.maximum(x, -300.0), 300.0))
         _, lengthscales, deviations, modes, *others = (values[block] for block in self.slices)
         return Hyperparameters(theta, lengthscales, deviations, self.resolve_mode_std(modes, theta), *others)
 
     def resolve_mode_std(self, mode_std: Array, theta: Array) -> Array:
-        """Return deviations of modes as they are learned, or others in their place.
+        """Return the standard deviations of modes: estimated, fixed, or those of the diffuse prior.
 
         Shapes: theta (p,).
         """
@@ -249,7 +249,7 @@ class ParameterLayout:
         return mode_std if self.fixed_mode_std is None else np.full(self.n_mode_groups, self.fixed_mode_std)
 
     def restricted_likelihood_correction(self, x: Array) -> float:
-        """Return what open modes give back beside the evidence at a vector of shape (n,); zero where there are none."""
+        """Return the restricted-likelihood correction at a vector of shape (n,); zero without diffuse modes."""
         return self.restricted_likelihood_correction_at(self.parameter_values(x, self.free_parameters))
 
     def restricted_likelihood_correction_at(self, theta: Array) -> float:
@@ -257,17 +257,17 @@ class ParameterLayout:
         return 0.0 if self.diffuse_modes is None else self.diffuse_modes.restricted_likelihood_correction(theta)
 
     def _free_blocks(self, hyper: Hyperparameters) -> list[Array]:
-        """Return everything beside the parameters that has a place in the vector."""
+        """Return the hyperparameters that have entries in the vector, without the parameters."""
         _, lengthscales, deviations, modes, *others = hyper.arrays
         return [lengthscales, deviations, *([modes] if self.estimates_mode_std else []), *others]
 
     def pack(self, hyper: Hyperparameters) -> Array:
-        """Return the vector, shape (n,), that `unpack` turns into these values."""
+        """Return the vector of some hyperparameters, shape (n,); the inverse of `unpack`."""
         own = [self.transforms[number].inverse(float(hyper.theta[number])) for number in self.free_parameters]
         return np.concatenate([own, *(np.log(np.maximum(part, 1e-300)) for part in self._free_blocks(hyper))])
 
     def gradient(self, x: Array, gradient: Hyperparameters) -> Array:
-        """Return a gradient in the vector, shape (n,), with that of what open modes give back.
+        """Return a gradient in the vector, shape (n,), with that of the restricted-likelihood correction.
 
         Shapes: x (n,).
         """
@@ -282,7 +282,7 @@ class ParameterLayout:
 def build_transforms(
     names: Sequence[str], parameters: Mapping[str, Parameter], magnitudes: Array | None = None
 ) -> tuple[Array, dict[int, ParameterTransform]]:
-    """Return the values of fixed parameters (NaN for others) and the transforms of the learned ones, by number.
+    """Return the values of fixed parameters (NaN for others) and the transforms of the free ones, by number.
 
     Shapes: magnitudes (p,).
     """

@@ -2,7 +2,7 @@
 
 Time is in units of a fraction of the span of the data, measured channels in units of their spread. All terms of an
 equation should then have the same magnitude: a linear system for the logarithms of the magnitudes of parameters and
-unmeasured channels, solved by least squares. So another unit of time, or of a channel, gives the same search.
+unmeasured channels, solved by least squares. So the search does not depend on the units of time and channels.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def solve_balance_equations(
     unknown = [name for name in every if name not in known]
     index = {name: k for k, name in enumerate([*unknown, *range(len(groups))])}
     lines: list[tuple[dict[int, float], float]] = []
-    # By how much a channel is larger than its changes, on average and as a logarithm.
+    # Log ratio of the mean of an observable to its spread, at least zero.
     offsets = {item.observable: float(np.log(max(1.0, abs(item.mean) / item.scale))) for item in summaries}
     constant = {"", *(item.observable for item in summaries if not item.std > 1e-9 * item.scale)}
     for number, group in enumerate(groups):
@@ -68,7 +68,7 @@ def solve_balance_equations(
 
 
 def _instantaneous_summary(item: ObservableStatistics) -> ObservableStatistics:
-    """Return what is known of the expression of which something is the mean or the total over an interval."""
+    """Return the statistics of the expression inside an interval mean or total; others are returned unchanged."""
     expression, window, is_total = parse_interval(item.observable) or (item.observable, 1, False)
     factor = float(window) if is_total else 1.0
     scale, mean, std = item.scale / factor, item.mean / factor, item.std / factor
@@ -76,7 +76,7 @@ def _instantaneous_summary(item: ObservableStatistics) -> ObservableStatistics:
 
 
 def _given_magnitude(parameter: Parameter) -> float | None:
-    """Return the size that the user has stated, if any: a value, a start, a prior or bounds; zero states none."""
+    """Return the magnitude given by a fixed value, start, prior or bounds; None if there is none or it is zero."""
     value = parameter.fixed if parameter.fixed is not None else parameter.start
     if value is None and isinstance(parameter.prior, LogNormal):
         value = parameter.prior.median
@@ -91,7 +91,7 @@ def _given_magnitude(parameter: Parameter) -> float | None:
 def _log_linear_row(
     term: Monomial, known: Mapping[str, float], index: Mapping[str | int, int]
 ) -> tuple[dict[int, float], float]:
-    """Return the weights of unknown logarithms in the size of a term, and the part that is known."""
+    """Return the coefficients of unknown logarithms in the log magnitude of a term, and its known part."""
     line, size = {}, term.log_number
     for name, power in term.powers.items():
         if name in known:
@@ -115,7 +115,7 @@ def _observation_rows(
 
 
 def _solve_sparse_rows(lines: Sequence[tuple[Mapping[int, float], float]], count: int) -> Array:
-    """Return the smallest of the logarithms that come closest to all lines, shape (count,)."""
+    """Return the minimum-norm least-squares solution of sparse rows, shape (count,)."""
     matrix, right = np.zeros((len(lines), count)), np.zeros(len(lines))
     for row, (line, value) in enumerate(lines):
         matrix[row, list(line)], right[row] = list(line.values()), value
@@ -123,9 +123,9 @@ def _solve_sparse_rows(lines: Sequence[tuple[Mapping[int, float], float]], count
 
 
 def time_gaps(record_times: Sequence[Array]) -> Array:
-    """Return the distances between neighbouring times in each record, one after the other.
+    """Return the intervals between consecutive times of each record, concatenated over records.
 
-    Two channels may have been measured at the same times but for rounding, and these are one.
+    Times that differ only by rounding errors, as those of two channels may, are treated as one.
 
     Examples
     --------

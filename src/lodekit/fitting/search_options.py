@@ -1,7 +1,7 @@
 """Tuning constants of the search for the optimum, in one place: `SEARCH`, an instance of `SearchOptions`.
 
 Functions read ``options.SEARCH.<field>`` when they run, so that tests can replace the instance. Distances between
-parameter vectors are measured on the unconstrained scale of the search, on which most entries are logarithms. Gains,
+parameter vectors are measured on the unconstrained search scale, on which most entries are logarithms. Gains,
 gaps and tolerances of the objective are in nats; "window" is the time span of the record.
 """
 
@@ -55,7 +55,7 @@ class SearchOptions:
     max_correlated_rows: int = 50_000
     # correlation time in averaged rows that is long enough
     min_averaged_lag: int = 8
-    # random starts
+    # random starts without estimates from the data
     n_blind_starts: int = 6
     # starts closer than this are duplicates
     start_distance: float = 0.7
@@ -137,7 +137,7 @@ class SearchOptions:
     lm_max_log_step: float = 1.5
     # longest step of an unbounded parameter, in expected magnitudes
     lm_max_unbounded_step: float = 15.0
-    # fraction of the way to zero of an unbounded parameter beyond which nothing is finite, or all is worse
+    # largest fraction of the way to zero that a step moves an unbounded parameter if a step beyond zero fails
     lm_max_zero_approach: float = 0.9
     # largest log distance from the expected magnitude
     lm_max_log_distance: float = 8.0
@@ -149,7 +149,7 @@ class SearchOptions:
     screening_rows: int = 250
     # rows of the final simulations
     simulation_rows: int = 2000
-    # screened parameter vectors: this many, and this many more for each parameter
+    # screened parameter vectors: this many times (1 + number of parameters)
     n_screened_per_parameter: int = 12
     # limit of their number
     max_screened: int = 84
@@ -183,7 +183,7 @@ class SearchOptions:
     fine_tolerance: float = 1e-5
     # the same for an exploring search
     coarse_tolerance: float = 1e-2
-    # gain that is not distinguished from rounding, relative to the objective
+    # gain that is not distinguished from rounding errors, relative to the objective
     lbfgs_relative_tolerance: float = 1e-13
     # gradient of a converged search, relative to the objective
     flat_gradient_ratio: float = 1e-3
@@ -234,19 +234,19 @@ class SearchOptions:
     max_kink_std: float = 0.15
 
     # --- Newton refinement ---
-    # distance to a bound, in expected magnitudes, at which a parameter is at it
+    # distance from a bound, in expected magnitudes, of a parameter that is at the bound
     bound_gap: float = 1e-9
-    # parameters closer to a bound than this are moved to it ...
+    # parameters closer to a bound than this, in expected magnitudes, are moved to it
     bound_snap_distance: float = 1e-6
-    # ratio of curvatures below which an optimum lies on a ridge, along which it is taken to the expected magnitudes
+    # relative eigenvalue below which an optimum lies on a ridge, along which it is moved to the expected magnitudes
     ridge_eigenvalue: float = 1e-4
     # weight of squared log distances from these
     ridge_pull: float = 1e-3
-    # distance from zero of an unbounded parameter at which a loss beyond zero is a barrier: on the scale of the search
+    # distance from zero, on the search scale, at which an unbounded parameter is tested for a barrier at zero
     zero_barrier_distance: float = 0.1
-    # the loss, in nats
+    # loss of the objective with the opposite sign that is a barrier
     zero_barrier_loss: float = 1.0
-    # ... if the objective decreases by no more than this
+    # largest decrease of the objective for a move to a bound or to another equivalent optimum
     max_snap_loss: float = 1e-3
     # steps per coordinate system
     newton_max_steps: int = 12
@@ -298,19 +298,19 @@ class SearchOptions:
     ill_conditioned_ratio: float = 1e-2
     # repetitions of that if gradients are noisy
     max_axes_updates: int = 3
-    # difference step in standard errors, and its limit on the scale of the search
+    # difference step in standard errors, and its limit on the search scale
     difference_step: float = 0.03
     max_difference_step: float = 3e-4
     # gradient noise above which differences are widened
     quiet_gradient_noise: float = 1e-5
-    # their width as a multiple of the gradient noise, and its limit on the scale of the search
+    # their width as a multiple of the gradient noise, and its limit on the search scale
     noise_step_factor: float = 100.0
     max_noisy_difference_step: float = 0.3
     # step, in standard errors, at which the gradient noise is measured
     noise_probe_step: float = 1e-7
 
     # --- Multistart ---
-    # difference of the objective of searches that found the same optimum
+    # difference of the objective between searches that found the same optimum
     search_agreement: float = 0.1
     # optima with a smaller gap to the best are kept
     kept_optimum_gap: float = 3.0
@@ -345,7 +345,7 @@ class SearchOptions:
     subsample_rows: int = 6_000
     # rows of the subsamples of rows on disk
     disk_subsample_rows: int = 4_000
-    # gain of a step that ends the search on the full record; difference of optima that counts
+    # gain of a step that ends the search on the full record; smallest relevant difference between optima
     full_record_tolerance: float = 1e-4
     # accepted loss of the optimum of the subsample on the full record, nats per measurement
     subsample_loss_per_row: float = 0.05
@@ -373,11 +373,11 @@ class SearchOptions:
     min_variance_gain: float = 1e-4
     # starts that are searched
     n_disturbance_starts: int = 2
-    # random starts that are searched with known inputs, unless two agree before
+    # random starts that are searched with known inputs, unless two optima agree before
     n_random_disturbance_starts: int = 4
-    # their time constants: logarithms between the sampling interval (0) and the correlation time of the data (1)
+    # their time constants, on a log scale from the sampling interval (0) to the correlation time of the data (1)
     random_time_constants: tuple[float, float] = (0.1, 0.6)
-    # how far (log) the first of them is from the expected magnitudes; the second twice as far, and so on
+    # log distance of the first of them from the expected magnitudes; twice that for the second, and so on
     random_start_distance: float = 0.5
     # their disturbances, fraction of the std of the data
     random_disturbance_share: float = 0.02
@@ -385,7 +385,7 @@ class SearchOptions:
     n_disturbance_combinations: int = 3
     # gain of a step that ends the search
     disturbance_tolerance: float = 3e-4
-    # the delay that stands for none, fraction of the shortest one of the grid
+    # delay that represents zero, fraction of the shortest delay of the grid
     zero_delay_share: float = 0.01
     # iterations
     disturbance_max_iterations: int = 150

@@ -1,8 +1,8 @@
-"""Structural identifiability of the parameters from the measured channels, by exact algebra.
+"""The setup of a fit, built before the search: engine, prior and parameter vector, for one record or several.
 
-The setup of a fit, made before the search: engine, prior and parameter vector, for one record or several.
+Structural identifiability of the parameters from the measured channels is computed by exact algebra.
 
-It also warns about unmeasured channels that appear only once in the equations: typing errors or undeclared constants.
+Unmeasured channels that appear only once in the equations are reported: typing errors or undeclared constants.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from lodekit.system.system import System
 
 @dataclass(frozen=True)
 class StructuralIdentifiability:
-    """What the equations say about what can be learned from what was measured, whatever the data are.
+    """Structural identifiability: what the equations and the measured channels determine, whatever the data are.
 
-    measured: The observables, and what is known.
-    disturbances: Channels of which all is known but their size.
+    measured: The measured observables, and the known inputs.
+    disturbances: Channels whose process is known except for its standard deviation.
     """
 
     system: System
@@ -65,7 +65,7 @@ class StructuralIdentifiability:
     disturbances: tuple[str, ...] = ()
 
     def without_disturbances(self, names: Sequence[str]) -> StructuralIdentifiability:
-        """Return the same if some disturbances are zero: more values of the parameters may be equivalent then."""
+        """Return the same with some disturbances set to zero; more parameter values may be equivalent then."""
         if not names:
             return self
         rest = tuple(name for name in self.disturbances if name not in names)
@@ -73,31 +73,31 @@ class StructuralIdentifiability:
 
     @cached_property
     def _measured_system(self) -> IdentifiabilityProblem:
-        """What was measured, with disturbances: of these all is known but their size."""
+        """The identifiability problem of the measured channels, with disturbances treated as known signals."""
         return self._compile_measured((*self.measured, *self.disturbances))
 
     def _compile_measured(self, measured: tuple[str, ...]) -> IdentifiabilityProblem:
         operator, known = ObservableCompiler(self.system).parse(measured)
-        # A prior tells a parameter, too.
+        # A prior determines a parameter, too.
         unknown = (n for n, each in self.system.parameters.items() if each.fixed is None and each.prior is None)
-        # In alphabetical order, so that directions do not depend on that of their declaration.
+        # In alphabetical order, so that directions do not depend on the order of declaration.
         return IdentifiabilityProblem(self.system, operator, known, tuple(sorted(unknown)))
 
     @cached_property
     def unidentifiable_directions(self) -> list[dict[str, Fraction | None]]:
-        """Directions in which parameters can move without any change of what can be measured."""
+        """Directions in which parameters can change without changing the measured behaviour."""
         with suppress(LodekitError):
             return find_unidentifiable_directions(self._measured_system) or []
         return []
 
     @cached_property
     def input_output_coefficients(self) -> ScalarFunctions | None:
-        """What determines the behaviour of all that was measured, as functions of the parameters; None if too large."""
+        """Functions of the parameters that determine the behaviour of the measured channels; None if not computed."""
         return self._coefficients((*self.measured, *self.disturbances))
 
     @cached_property
     def all_channel_coefficients(self) -> ScalarFunctions | None:
-        """What determines the behaviour of all channels, measured or not: values that share it are one plant."""
+        """Functions of the parameters that determine the behaviour of all channels, measured or not; None as above."""
         return self._coefficients(tuple(self.system.channels))
 
     def _coefficients(self, measured: tuple[str, ...]) -> ScalarFunctions | None:
@@ -108,17 +108,17 @@ class StructuralIdentifiability:
 
     @property
     def unidentifiable(self) -> list[str]:
-        """Parameters that no data of this kind can tell, in order."""
+        """Parameters that measurements of these channels cannot identify, in order."""
         return [name for name in self.system.parameters if any(name in way for way in self.unidentifiable_directions)]
 
     @property
     def pivots(self) -> set[str]:
-        """One parameter of each direction; the others are determined if these are held."""
+        """One parameter of each direction; fixing these makes the others identifiable."""
         return {min(way) for way in self.unidentifiable_directions}
 
     @cached_property
     def scale_confounded(self) -> list[str]:
-        """Parameters that disturbances of another size make up for, in order: as b in b*w."""
+        """Parameters that are confounded with the standard deviation of a disturbance, in order: b in ``b*w``."""
         ways = []
         with suppress(LodekitError):
             ways = find_scale_symmetries(self._compile_measured(self.measured)) if self.disturbances else []
@@ -127,14 +127,14 @@ class StructuralIdentifiability:
 
     @cached_property
     def identifiable_combinations(self) -> list[str]:
-        """What is determined of them, such as ``k/m``, where that is simple."""
+        """Identifiable combinations of unidentifiable parameters, such as ``k/m``, if they are simple."""
         if not self.unidentifiable_directions:
             return []
         return find_identifiable_combinations(self._measured_system, self.unidentifiable_directions) or []
 
     @cached_property
     def sign_symmetry_groups(self) -> list[frozenset[str]]:
-        """Parameters whose signs can change together; those that are undetermined anyway are not worth a word."""
+        """Groups of parameters whose signs can change together, without groups of unidentifiable parameters."""
         either = [
             name for name, each in self.system.parameters.items()
             if each.fixed is None and each.prior is None and all(map(math.isinf, each.interval))
@@ -147,15 +147,15 @@ class StructuralIdentifiability:
 
 @dataclass(frozen=True, eq=False)
 class FitSetup:
-    """Everything that is settled before anything is learned.
+    """Everything that is determined before the search.
 
-    system: What is fitted.
-    settings: How it is fitted.
-    measurements: What it is fitted to.
-    engine_choice: The kind of the engine, and why it was taken.
+    system: The system that is fitted.
+    settings: The arguments of the fit.
+    measurements: The data.
+    engine_choice: The kind of engine, and the reason for choosing it.
     engine: Computes the log evidence and the posterior; it holds the prior.
-    layout: Where everything that is learned stands in the vector that is searched.
-    engine_task: What the engine was chosen for.
+    layout: The layout of the parameter vector of the search.
+    engine_task: The properties of the data and the model that the engine was chosen for.
     record_name: The name of the record, if there is one.
     parts: The setup of each of several records, by name; the layout is the same for all.
     """
@@ -172,7 +172,7 @@ class FitSetup:
 
     @property
     def record_setups(self) -> Mapping[str, FitSetup]:
-        """The setup of each record, by name; a setup for one record is its own."""
+        """The setup of each record, by name; for a single record, this setup itself."""
         return self.parts or {self.record_name: self}
 
     @property
@@ -182,7 +182,7 @@ class FitSetup:
 
     @cached_property
     def objective(self) -> Objective:
-        """The function that is maximised: the log evidence, plus the log prior where parameters have priors."""
+        """The function that is maximised: the log evidence plus the log prior of parameters that have priors."""
         return Objective(self.engine, self.layout, dict(self.system.parameters))
 
     @cached_property
@@ -199,17 +199,17 @@ class FitSetup:
 
     @cached_property
     def observable_compiler(self) -> ObservableCompiler:
-        """The reader of observables of the system."""
+        """Parses and compiles observables of the system."""
         return ObservableCompiler(self.system, self.measurements.inputs, self.settings.parse_disturbances(self.system))
 
     @property
     def reduced_system(self) -> System:
-        """The system of the channels that are not known: what has a prior."""
+        """The system without known inputs and disturbances: the prior is a prior on its solutions."""
         return self.observable_compiler.undriven_system
 
     @cached_property
     def channels_without_values(self) -> list[str]:
-        """The channels without values: white noise, and what holds it."""
+        """The channels without point values: white noise, and channels that contain it."""
         known = tuple(self.measurements.inputs)
         system = self.system.given(known) if known else self.system
         disturbances = self.observable_compiler.disturbances
@@ -227,20 +227,20 @@ class FitSetup:
 
     @property
     def noise_estimate(self) -> Array | None:
-        """Noise levels estimated from differences of neighbouring measurements; None if these are not kept."""
+        """Noise levels estimated from differences of neighbouring measurements; None if these are unavailable."""
         scatter = self.measurements.difference_noise_std()
         return None if scatter is None else self.prior.noise.level_medians(scatter)
 
     @property
     def channels(self) -> list[str]:
-        """The channels that have values."""
+        """The channels that have point values."""
         return [name for name in self.system.plain_channels if name not in self.channels_without_values]
 
     @property
     def default_window(self) -> tuple[float, float]:
-        """What is shown where nobody says otherwise: the window of the measurements and a tenth more on either side.
+        """The default time window of plots and predictions: the window of the data, extended by a tenth on either side.
 
-        Of disturbances nothing is said before a record begins, nor of averages before their first interval is over.
+        With disturbances it begins with the record, or after the first averaging interval.
         """
         first, last = self.measurements.extended_window
         if not self.prior.disturbances:
@@ -250,7 +250,7 @@ class FitSetup:
 
     @cached_property
     def structural_identifiability(self) -> StructuralIdentifiability:
-        """What the equations say about what can be learned from what was measured, or is known."""
+        """Structural identifiability of the parameters from the measured and known channels."""
         known = (*self.measurements.inputs, *self.system.delayed_channels)
         return StructuralIdentifiability(
             self.system, (*self.measurements.names, *known), tuple(self.observable_compiler.disturbances)
@@ -258,12 +258,12 @@ class FitSetup:
 
     @property
     def unmeasured_name_notes(self) -> list[str]:
-        """What is to be said of channels that nobody measured, and that may be slips."""
+        """Notes on unmeasured channels that appear only once in the equations and may be undeclared constants."""
         return self._unmeasured_names[1]
 
     @property
     def unmeasured_name_warnings(self) -> list[str]:
-        """The same of those that look like a slip of what was measured."""
+        """Warnings of unmeasured channels whose name looks like a misspelt measured channel."""
         return self._unmeasured_names[0]
 
     @cached_property
@@ -272,13 +272,13 @@ class FitSetup:
         return find_unmeasured_names(self.system, known)
 
     def evidence_of(self, measurements: Measurements, hyper: Hyperparameters) -> float:
-        """Return the log evidence of a few other measurements of the same observables."""
+        """Return the log evidence of a small set of other measurements of the same observables."""
         return _build_small_engine(self.prior, measurements, self.engine_task).value(hyper)
 
     def limit_threads(self) -> AbstractContextManager[None]:
-        """Return a context in which linear algebra uses one thread, or all where matrices are large.
+        """Return a context in which linear algebra uses one thread, or all threads if matrices are large.
 
-        Threads that wait for each other make small matrices slower, much slower on a busy machine.
+        For small matrices, synchronising threads takes longer than it saves, above all on a busy machine.
         """
         return nullcontext() if self.engine.benefits_from_threads else single_threaded_blas()
 
@@ -293,12 +293,12 @@ def build_setup(
     parameter_magnitudes: Array | None = None,
     record_starts: Mapping[str, float] | None = None,
 ) -> FitSetup:
-    """Return everything that is settled before anything is learned: engine, prior and layout.
+    """Return everything that is determined before the search: engine, prior and layout.
 
     Shapes: parameter_magnitudes (p,).
     """
     kinds = settings.parse_inputs(system)
-    # What the user leaves open is as before, or held.
+    # Interpolation "auto": as before, or zero-order hold.
     before = {name: signal.kind for name, signal in measurements.inputs.items()}
     settled = {name: before.get(name, "hold") if kind == "auto" else kind for name, kind in kinds.items()}
     measurements, disturbances = measurements.with_known_inputs(settled), settings.parse_disturbances(system)
@@ -313,13 +313,13 @@ def build_setup(
     case = _build_engine_task(settings, measurements, latents, has_disturbances=bool(disturbances))
     start, stop = measurements.window
     known = [*measurements.observable_statistics, *measurements.input_statistics]
-    # What is zero throughout has the size that the equations give it.
+    # The scale of a channel that is zero throughout follows from the equations.
     kept = estimate_channel_scales(system, known, stop - start or 1.0) | dict(scales or {})
     prior = build_prior(
         measurements, reader, latents, settings.noise, channel_prior=case.channel_prior, time=time_units, scales=kept
     )
     if parameter_magnitudes is None:
-        # What inputs drive shows its pace; a record may be much longer than that.
+        # The response to inputs shows the time constants; a record may be much longer than these.
         pace = median_correlation_time(measurements.records.values()) if measurements.inputs else None
         magnitudes = solve_balance_equations(system, known, prior.units.time_scale, pace)
         parameter_magnitudes = np.array([magnitudes[name] for name in system.operator.ring.parameters])
@@ -336,12 +336,12 @@ def build_setup(
 
 
 def _reduce_system(reader: ObservableCompiler, holds: Mapping[str, str]) -> System:
-    """Return the system without inputs and disturbances; raise where equations tie these."""
+    """Return the system without inputs and disturbances; raise if the equations constrain these."""
     try:
         return reader.undriven_system
     except EquationError:
         if reader.disturbances:
-            # That calls disturbances inputs; this raises the same of them by their own name.
+            # The message above calls disturbances inputs; this raises an error that names them as disturbances.
             reader.system.state_space(holds, disturbances=tuple(reader.disturbances))
         raise
 
@@ -349,7 +349,7 @@ def _reduce_system(reader: ObservableCompiler, holds: Mapping[str, str]) -> Syst
 def _build_engine_task(
     settings: FitSettings, measurements: Measurements, latents: Sequence[Kernel], *, has_disturbances: bool
 ) -> EngineTask:
-    """Return what an engine is wanted for."""
+    """Return the properties of the data and the model that determine the choice of the engine."""
     return EngineTask(
         size=measurements.size,
         latents=latents,
@@ -372,10 +372,10 @@ def _resolve_mode_prior(
     prior: Prior,
     record_starts: Mapping[str, float],
 ) -> tuple[float | None, DiffuseModes | None]:
-    """Return the deviation of modes if it is fixed, and how it follows the parameters if modes are diffuse.
+    """Return the standard deviation of modes if it is fixed, and the diffuse prior of modes if they have one.
 
-    They are diffuse if known inputs drive all that was measured, or if exact values set the initial state, unless the
-    user says otherwise.
+    By default modes are diffuse if there are no free functions, and known inputs or exact values that only set the
+    initial state.
     """
     if mode_deviation == "open" and not engine_task.in_memory and not engine_task.on_disk:
         raise LodekitError("mode_deviation='open' needs measurements that are kept; give a number, or 'learned'")
@@ -391,7 +391,7 @@ def _resolve_mode_prior(
         some, stands = subsample_times(own)
         times.append((some - record_starts[name]) / prior.units.time_scale)
         counts.append(stands)
-    # Scales may be those of an earlier fit.
+    # The units may be those of an earlier fit.
     sizes = np.array([item.scale for item in measurements.observable_statistics]) / prior.units.scales
     sizes, total = np.where(sizes > 0.0, sizes, 1.0), len(times) * sum(group.size for group in prior.groups)
     share = 1.0 - sum(state.size for state in states if state is not None) / total
@@ -399,7 +399,7 @@ def _resolve_mode_prior(
 
 
 def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
-    """Return some times of a record, and for how many of all each stands."""
+    """Return a subsample of the times of a record, and the number of rows that each represents."""
     if measurements.stored_rows is not None:
         spool, sampled = measurements.stored_rows.store, measurements.stored_rows.sampled_times
         if sampled is not None:
@@ -410,7 +410,7 @@ def subsample_times(measurements: Measurements) -> tuple[Array, Array]:
     times = np.unique(np.concatenate([own for own, _ in each]))
     rows = np.zeros(len(times), dtype=np.intp)
     for own, count in each:
-        # A time that stands twice in a channel has two rows, as it has on disk.
+        # A time that occurs twice in a channel has two rows, as it has on disk.
         place = np.searchsorted(times, own)
         rows[place] = np.maximum(rows[place], count)
     times = np.repeat(times, rows)
@@ -469,7 +469,7 @@ def _build_small_engine(prior: Prior, measurements: Measurements, engine_task: E
 
 
 def select_exact_state(measurements: Measurements, prior: Prior) -> Measurements | None:
-    """Return exact values that only set the initial state: no more than there are modes, if nothing else is free.
+    """Return exact values that only set the initial state: at most as many as modes, and no process in the prior.
 
     None if there are no such values, or no other measurements.
     """
@@ -481,9 +481,9 @@ def select_exact_state(measurements: Measurements, prior: Prior) -> Measurements
 
 
 def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return warnings of channels that look like a slip of what was measured, and notes on other lonely ones.
+    """Return warnings of channels that look like a misspelt known name, and notes on others that appear only once.
 
-    The latter may be constants that nobody declared, or meant as they are.
+    The latter may be undeclared constants, or intended.
     """
     words = list(dict.fromkeys(word for text in known for word in re.findall(r"[^\W\d]\w*", text)))
     slips, lonely = _similar_names(system, words), find_single_use_inputs(system.written, system.plain_channels)
@@ -494,10 +494,10 @@ def find_unmeasured_names(system: System, known: Sequence[str]) -> tuple[list[st
 
 
 def _similar_names(system: System, words: Sequence[str]) -> dict[str, str]:
-    """Return channels that stand once only and look like a slip of something known, and what each is alike."""
+    """Return channels that appear only once and look like a misspelt known name, with the name each resembles."""
     single = find_single_use_names(system.written, system.plain_channels)
     pairs = [(name, find_closest_name(name, words)) for name in single if name not in words]
-    # T2 beside T1 is another one of the same kind, as a rule.
+    # T2 and T1 are usually two channels of the same kind.
     shapes = {name: re.sub(r"\d+", "0", name) for name in (*single, *words)}
     return {name: alike for name, alike in pairs if alike and shapes[name] != shapes[alike]}
 

@@ -19,7 +19,7 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.arguments import Array
 
-#: Up to this many measurements a dense matrix is the fastest way: where engines for few and for many meet.
+#: Up to this many measurements the dense engine is the fastest one.
 DENSE_CROSSOVER = 200
 
 
@@ -27,9 +27,9 @@ DENSE_CROSSOVER = 200
 class Evidence:
     """The log evidence in the user's units, and its gradient.
 
-    value: The log evidence; minus infinity where nothing finite can be said.
-    gradient: Derivatives in the parameters, and in the logarithms of all else.
-    error: About how large an error rounding makes in the value.
+    value: The log evidence; minus infinity if it is not finite.
+    gradient: Derivatives in the parameters, and in the logarithms of hyperparameters and noise levels.
+    error: The estimated rounding error of the value.
     """
 
     value: float
@@ -38,26 +38,26 @@ class Evidence:
 
     @classmethod
     def infeasible(cls, hyper: Hyperparameters) -> Evidence:
-        """Return a log evidence of minus infinity with a gradient of zeros, for points where nothing is finite."""
+        """Return a log evidence of minus infinity with a gradient of zeros."""
         return cls(-np.inf, hyper.map(np.zeros_like))
 
     def __sub__(self, other: Evidence) -> Evidence:
-        """Return the log evidence of some measurements, conditioned on others of which the other one is."""
+        """Return a conditional log evidence: `other` is that of the measurements that are conditioned on."""
         gradient = type(self.gradient)(*map(np.subtract, self.gradient.arrays, other.gradient.arrays))
         return Evidence(self.value - other.value, gradient, self.error + other.error)
 
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """How far a search may take lengthscales and deviations, and when it has found something new.
+    """Bounds of lengthscales and amplitudes in a search, and the tolerance for distinct optima.
 
-    min_lengthscale: The shortest lengthscale that can be learned, in scaled time.
-    max_shrink_factor: By what factor a lengthscale may shrink in one search; infinite where that makes no evaluation
-        dearer.
+    min_lengthscale: The shortest lengthscale, in scaled time.
+    max_shrink_factor: The largest factor by which one search may shorten a lengthscale; infinite if short ones are not
+        more expensive.
     max_lengthscale: The longest lengthscale, in scaled time.
-    max_log_std_change: How far the logarithms of deviations of processes may get from their start, which matches the
-        data.
-    evidence_tolerance: Two searches that end this close to each other in evidence have found the same optimum.
+    max_log_std_change: The largest change of a log amplitude of a process from its start, which matches the variance
+        of the data.
+    evidence_tolerance: Searches with a smaller difference in log evidence have found the same optimum.
     """
 
     min_lengthscale: float
@@ -68,11 +68,10 @@ class SearchLimits:
 
 
 def channel_search_limits(min_lengthscale: float, max_shrink_factor: float = np.inf) -> SearchLimits:
-    """Return how far a search may take the hyperparameters of the channel prior.
+    """Return the search limits of the channel prior.
 
-    A channel's deviation has a unit, that of its data. Where other channels bind it, a larger one changes nothing any
-    more, and the evidence is all but flat to infinity: a search ends at a hundred times what suits the data, and where
-    what it finds differs by less than half a unit of log evidence.
+    If the equations bind a channel to others, a larger amplitude of this channel hardly changes the log evidence: a
+    search is limited to a hundred times the start value, and optima within half a nat are the same.
     """
     return SearchLimits(
         min_lengthscale,
@@ -92,17 +91,17 @@ class Posterior(Protocol):
 
     @property
     def error(self) -> float:
-        """About how large an error rounding makes in the log evidence."""
+        """The estimated rounding error of the log evidence."""
 
     @property
     def mean_rounding_error(self) -> float:
-        """About how large an error rounding makes in the mean, relative to the data."""
+        """The estimated rounding error of the mean, relative to the data."""
 
     def warnings(self) -> list[str]:
-        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
+        """Return warnings about the accuracy; empty if there are none."""
 
     def check_exact_values(self) -> None:
-        """Raise where values that were said to be exact are not met."""
+        """Raise if the posterior does not meet exact values."""
 
     def mean(self, observables: Observables, times: Array) -> Array:
         """Return the posterior mean, shape (n, o).
@@ -117,19 +116,19 @@ class Posterior(Protocol):
         """Return the posterior covariance of `observables` at `times`, as in `mean`, shape (n, o, n, o)."""
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
+        """Return samples of observables from the posterior, shape (size, n, o)."""
 
 
 class BasePosterior:
-    """What most posteriors have in common: states and amplitudes do not cancel."""
+    """Defaults of a posterior whose mean is a sum without cancellation."""
 
     @property
     def mean_rounding_error(self) -> float:
-        """About how large an error rounding makes in the mean, relative to the data."""
+        """The estimated rounding error of the mean, relative to the data: the machine precision."""
         return float(np.finfo(float).eps)
 
     def warnings(self) -> list[str]:
-        """Return sentences that users should read about its accuracy: none."""
+        """Return an empty list: there are no warnings about the accuracy."""
         return []
 
 
@@ -146,66 +145,65 @@ class Engine(Protocol):
 
     @property
     def search_limits(self) -> SearchLimits:
-        """How far a search may take lengthscales and deviations."""
+        """The bounds of lengthscales and amplitudes in a search."""
 
     @property
     def benefits_from_threads(self) -> bool:
-        """Whether its matrices are so large that several threads pay."""
+        """Whether its matrices are large enough to benefit from several threads."""
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
-        """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
+        """Return the log evidence in the user's units, and its gradient; minus infinity if it is not finite."""
 
     def value(self, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
+        """Return the log evidence in the user's units; minus infinity if it is not finite."""
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
-        """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
+        """Return the log evidence as `value` does, and its estimated rounding error."""
 
     def posterior(self, hyper: Hyperparameters) -> Posterior:
-        """Return the posterior at some hyperparameters; raise where it is not finite."""
+        """Return the posterior at given hyperparameters; raise if it is not finite."""
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return the mean square of the data of each observable, (o,), and of each basis function of the modes, (r,).
 
-        In scaled units, the particular solution taken off.
+        In scaled units, the data minus the particular solution.
         """
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
+        """Return why the log evidence is not finite at given hyperparameters, as a sentence; empty if unknown."""
 
 
 class BaseEngine:
-    """What most engines have in common."""
+    """Defaults of an engine."""
 
     uses_device: ClassVar[bool] = False
     has_states: ClassVar[bool] = False
     approximates_channel_prior: ClassVar[bool] = False
 
     def value(self: Engine, hyper: Hyperparameters) -> float:
-        """Return the log evidence in the user's units alone; minus infinity where it is not finite."""
+        """Return the log evidence in the user's units; minus infinity if it is not finite."""
         return self.value_with_error(hyper)[0]
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return an empty text: states, modes or covariances that are not finite have many causes."""
+        """Return an empty text: the cause is unknown."""
         return ""
 
 
 @dataclass(frozen=True)
 class EngineTask:
-    """A task for an engine: all that decides which kind can take it, and at what cost.
+    """A task for an engine: the properties of data and model that determine which engines can be used, and their cost.
 
     size: Number of measurements.
-    latents: One for each free function.
-    has_exact_values: Whether some values have no noise at all.
-    channel_prior: Whether the prior stands on the channels.
-    in_memory: Whether the measurements themselves are there, or only sums over them.
+    latents: The kernel of each free function.
+    has_exact_values: Whether some values have no noise.
+    channel_prior: Whether the prior is on the channels.
+    in_memory: Whether the measurements are in memory; otherwise only sums over them are.
     tolerance: The largest error of the covariance, relative to itself and to the noise, for engines that have one.
-    device: Where PyTorch computes, for engines that use it.
-    has_inputs: Whether inputs are known: the response to them is part of the mean, and not smooth.
+    device: The PyTorch device, for engines that use it.
+    has_inputs: Whether there are known inputs; the response to them is part of the mean, and not smooth.
     has_interval_means: Whether some observable is a mean or a total over an interval.
-    has_disturbances: Whether disturbances drive the equations: they are states of a process, from rest at the start
-        of a record.
-    on_disk: Whether measurements that are not in memory can be read again, piece by piece.
+    has_disturbances: Whether disturbances drive the equations, with states that are at rest at the start of a record.
+    on_disk: Whether measurements that are not in memory can be read from disk in batches.
     """
 
     size: int
@@ -222,11 +220,11 @@ class EngineTask:
 
 
 class EngineFactory(Protocol):
-    """A kind of engine: what it can take, what it costs, how it is made."""
+    """A kind of engine: which tasks it accepts, at what cost, and how it is created."""
 
     @property
     def name(self) -> str:
-        """Its name, as users write it: ``engine="dense"``."""
+        """The name of the engine, as users write it: ``engine="dense"``."""
 
     @property
     def uses_device(self) -> bool:
@@ -234,27 +232,27 @@ class EngineFactory(Protocol):
 
     @property
     def has_states(self) -> bool:
-        """Whether the engine filters states: it takes disturbances and rows on disk, in linear time."""
+        """Whether the engine filters states: it accepts disturbances and rows on disk, in linear time."""
 
     @property
     def approximates_channel_prior(self) -> bool:
         """Whether the channel prior is truncated, so that another engine should confirm the evidence."""
 
     def rejection_reason(self, task: EngineTask) -> str:
-        """Return why it cannot take a case, and what to do; empty where it can."""
+        """Return why the engine cannot be used for a task, and what to do; empty if it can."""
 
     def cost(self, task: EngineTask) -> float:
-        """Return about how many operations an evaluation takes; infinite where only those who ask get this engine."""
+        """Return the approximate number of operations of an evaluation; infinite if never chosen automatically."""
 
     def selection_reason(self, task: EngineTask) -> str:
-        """Return what speaks for it, where others could have taken the case as well."""
+        """Return the reason for choosing this engine if others could be used as well."""
 
     def create(self, prior: Prior, measurements: Measurements, task: EngineTask) -> Engine:
-        """Return an engine on measurements."""
+        """Return an engine for some measurements."""
 
 
 def find_torch_device(name: str) -> Any:
-    """Return a PyTorch device; raise where it is not there, or has no double precision."""
+    """Return a PyTorch device; raise if it is unavailable or has no double precision."""
     try:
         import torch
     except ImportError:

@@ -1,14 +1,14 @@
 """Error-controlled fallback: if the rounding error of one engine is too large, another engine is used.
 
-A dense covariance is nearly singular if noise is low or modes are diffuse: rounding then dominates the evidence, and
-means are sums of huge weights that cancel. In Fourier features the same evidence is a regression with small amplitudes.
-If the estimated errors of both engines are too large, the point is rejected: the log evidence is minus infinity for a
-search, and the posterior raises an error. An error of more than 1e-6 nats is too large for the Kalman engine; with
-other engines, the posterior has a warning.
+A dense covariance is nearly singular if noise is low or modes are diffuse: rounding errors then dominate the evidence,
+and means are sums of huge weights that cancel. In Fourier features the same evidence is a regression with small
+amplitudes. If the estimated errors of both engines are too large, the point is rejected: the log evidence is minus
+infinity for a search, and the posterior raises an error. An error of more than 1e-6 nats is too large for the Kalman
+engine; with other engines, the posterior has a warning.
 
-Exact values that only set the state of a system say nothing about its parameters, but their density does not know that:
-it grows without limit as the prior narrows around them. So the evidence is that of all other measurements, conditioned
-on these values: its logarithm is that of all less that of these.
+Exact values that only set the initial state contain no information about the parameters, but their density grows
+without limit as the prior narrows around them. So the evidence is that of all other measurements conditioned on these
+values: its logarithm is that of all values minus that of the exact ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.arguments import Array
 
-#: Rounding in a mean, relative to the data, that no derivative in an equation makes visible.
+#: Rounding error of a mean, relative to the data, that remains invisible in derivatives.
 NEGLIGIBLE_MEAN_ERROR = 1e-11
 #: The largest accepted error of the log evidence, relative to itself or to the number of measurements.
 MAX_EVIDENCE_ERROR = 1e-7
@@ -38,9 +38,9 @@ MAX_EVIDENCE_ERROR = 1e-7
 
 @dataclass(frozen=True)
 class FallbackPosterior:
-    """A posterior that is computed by another engine, if that one can.
+    """A posterior that is computed by the fallback engine if its results are finite.
 
-    primary: Of the chosen engine; the log evidence is taken from it unless its error is larger.
+    primary: The posterior of the chosen engine; the log evidence is taken from it unless its error is larger.
     fallback: The same distribution in a form that loses fewer digits.
     warning: Appended to the warnings of the primary posterior; empty for none.
     log_density_of_conditions: The log density of exact values that the evidence is conditioned on.
@@ -88,7 +88,7 @@ class FallbackPosterior:
         return self._query("covariance", observables, times)
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
+        """Return samples of observables from the posterior, shape (size, n, o)."""
         return self._query("sample", observables, times, size, generator)
 
     def _query(self, method: str, *arguments: Any) -> Array:
@@ -104,9 +104,9 @@ class FallbackEngine(BaseEngine):
     """An engine, and another one that is used if the first loses digits; points that neither can compute are rejected.
 
     primary: The chosen engine.
-    choice: Its kind.
-    measurements: Its data.
-    task: Its task.
+    choice: The kind of engine, and the reason for it.
+    measurements: The data.
+    task: The task that the engine was chosen for.
     conditions: The engine of exact values that the evidence is conditioned on.
     """
 
@@ -124,17 +124,17 @@ class FallbackEngine(BaseEngine):
 
     @property
     def size(self) -> int:
-        """The number of measurements that the evidence is of."""
+        """The number of measurements, without exact values that the evidence is conditioned on."""
         return self.primary.size - (0 if self.conditions is None else self.conditions.size)
 
     @property
     def search_limits(self) -> SearchLimits:
-        """How far a search may take lengthscales."""
+        """The bounds of lengthscales and amplitudes in a search."""
         return self.primary.search_limits
 
     @property
     def benefits_from_threads(self) -> bool:
-        """Whether its matrices are so large that several threads pay."""
+        """Whether its matrices are large enough to benefit from several threads."""
         return self.primary.benefits_from_threads
 
     @cached_property
@@ -183,14 +183,14 @@ class FallbackEngine(BaseEngine):
             yield self.fallback
 
     def _is_near_imprecise_point(self, hyper: Hyperparameters) -> bool:
-        """Return whether hyperparameters are within 5 % of the last point where only the fallback was precise."""
+        """Return whether hyperparameters are within 5 % of the last point at which only the fallback was precise."""
         return any(
             all((np.abs(new - old) <= 0.05 * np.abs(old)).all() for new, old in zip(hyper.arrays, point, strict=True))
             for point in self._imprecise_points
         )
 
     def _most_accurate(self, hyper: Hyperparameters, candidates: list[Evidence]) -> Evidence:
-        """Return the most accurate of one or two results; remember a point where only the fallback is precise."""
+        """Return the most accurate of one or two results; store a point at which only the fallback is precise."""
         first, last = candidates[0], candidates[-1]
         if len(candidates) == 2:
             if self._is_near_imprecise_point(hyper):
@@ -230,7 +230,7 @@ class FallbackEngine(BaseEngine):
         try:
             with np.errstate(all="ignore"):
                 second = self.fallback.posterior(hyper)
-                # Averages begin before their times, where nothing was measured.
+                # Averaging intervals begin before their times, where nothing was measured.
                 back = self.prior.units.unscale_durations(self.prior.observables.longest_window)
                 edges = np.asarray(self.measurements.window) + np.array([back, 0.0])
                 at_data = second.mean(self.prior.observables, edges)
@@ -259,7 +259,7 @@ class FallbackEngine(BaseEngine):
         return self.primary.mean_squares(coefficients)
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return why the evidence is not finite at some hyperparameters, as a sentence; empty if it is not known."""
+        """Return why the log evidence is not finite at given hyperparameters, as a sentence; empty if unknown."""
         if found := self.primary.explain_failure(hyper):
             return found
         several = [engine.value_with_error(hyper) for engine in (self.primary, self.fallback) if engine is not None]
@@ -279,16 +279,16 @@ class FallbackEngine(BaseEngine):
         return bool(np.isfinite(value) and error <= 1e-8 * max(self.size, abs(value)))
 
     def _is_precise(self, value: float, error: float) -> bool:
-        """Return whether the error of a log evidence is below 1e-6 nats, or 4,500 times the rounding of its value."""
+        """Return whether the error of a log evidence is below 1e-6 nats, or 1e-12 relative to its value or the size."""
         return error <= max(1e-6, 1e-12 * max(self.size, abs(value)))
 
     def _is_usable(self, value: float, error: float) -> bool:
         """Return whether a log evidence is finite and its error acceptable.
 
-        It may always be 0.001 nats, and 1e-6 for a Kalman filter. Otherwise values far below the best, whose errors are
-        larger, would be accepted, and the best rejected.
+        An error of 0.001 nats is always accepted, or 1e-6 with a Kalman filter. With a relative criterion alone, points
+        far below the optimum, with larger errors, would be accepted, and the optimum rejected.
         """
-        # Evidences of data that contradict the model are no results, and so low that no engine has as many digits.
+        # If data contradict the model, the evidence is so low that no engine computes it to this precision.
         if self.choice.factory.has_states and abs(value) <= 100.0 * self.size:
             return self._is_precise(value, error)
         return bool(np.isfinite(value) and error <= max(MAX_EVIDENCE_ERROR * max(self.size, abs(value)), 1e-3))

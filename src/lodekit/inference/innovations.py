@@ -21,26 +21,26 @@ from lodekit.support.arguments import Array, IndexArray
 
 
 class InnovationSequence(Protocol):
-    """Measurements one after the other, in the order of time; at one time, in the order of names."""
+    """The innovations of measurements in the order of time; at the same time, in the order of names."""
 
     @property
     def times(self) -> Array:
-        """When they were made, in the user's units, shape (m,)."""
+        """The times of the measurements, in the user's units, shape (m,)."""
 
     @property
     def observables(self) -> IndexArray:
-        """The number of the observable of each, shape (m,)."""
+        """The number of the observable of each measurement, shape (m,)."""
 
     @property
     def standardized(self) -> Array:
-        """Each minus its prediction from those before, over the deviation of that: standard normal, shape (m,)."""
+        """Innovations divided by their standard deviations: standard normal if the model holds, shape (m,)."""
 
     @property
     def std(self) -> Array:
-        """The deviation of each from that prediction, in the user's units, shape (m,)."""
+        """The standard deviations of the innovations, in the user's units, shape (m,)."""
 
     def prediction_errors(self, rows: IndexArray, n_known: IndexArray) -> tuple[Array, Array]:
-        """Return some measurements minus predictions of them from the first ones, and the deviations of that.
+        """Return errors of predictions from the first `n_known` measurements, and their standard deviations.
 
         Both in the user's units, shape (k,).
 
@@ -59,21 +59,21 @@ class BatchedPosterior(Protocol):
         """Return the innovations of the last batch, given all batches before it."""
 
     def find_tail(self, min_rows: int) -> int:
-        """Return the first batch of the last ones that have at least `min_rows` rows together."""
+        """Return the first of the last batches that together have at least `min_rows` rows."""
 
     def first_row(self, batch: int) -> int:
         """Return the number of the first row of a batch."""
 
     def summarize_before(self, batch: int) -> tuple[float, float, tuple[Array | None, ...]]:
-        """Return log evidence and error of all batches before one, and arrays that a filter continues from."""
+        """Return log evidence and error of all batches before one, and the arrays from which a filter continues."""
 
 
 @dataclass(frozen=True)
 class Horizon:
-    """How far ahead predictions are.
+    """The horizon of predictions.
 
-    steps: So many rows of the observable itself.
-    time: So much time in place of that, in the user's units.
+    steps: Number of rows of the observable itself.
+    time: Time ahead, in the user's units, which replaces the number of rows.
     """
 
     steps: int = 1
@@ -85,7 +85,7 @@ class Horizon:
         Shapes: times (m,), row_times (n,).
         """
         if self.time is not None:
-            # A difference of times has the errors of both.
+            # A difference of times has the rounding errors of both.
             near = 4.0 * np.spacing(np.abs(times).max(initial=0.0))
             return np.asarray(np.searchsorted(times, row_times - self.time + near, side="right"), dtype=np.intp)
         found = np.zeros(len(row_times), dtype=np.intp)
@@ -96,11 +96,11 @@ class Horizon:
 def forecast_errors(
     sequence: InnovationSequence, requested: Sequence[tuple[int, Horizon]], first: int = 0
 ) -> list[tuple[Array, Array]]:
-    """Return measurements minus predictions some rows or time ahead, and the deviations of these.
+    """Return forecast errors of each requested observable and horizon, and their standard deviations.
 
-    For each requested observable and horizon. Each measurement is predicted from all that was measured up to the time
-    of the row so many rows before, other observables at that time included, or up to so long before; the first rows
-    from the prior. One pass over the measurements serves all requests.
+    Each measurement is predicted from all measurements up to the time of the row `steps` rows before, including other
+    observables at that time, or up to `time` before; the first rows are predicted from the prior. One pass over the
+    measurements serves all requests.
     """
     rows = [np.flatnonzero(sequence.observables == observable) for observable, _ in requested]
     if not rows:
@@ -114,7 +114,7 @@ def forecast_errors(
     return list(zip(np.split(errors, edges), np.split(deviations, edges), strict=True))
 
 
-#: A matrix takes so many runs of so many measurements at most.
+#: The dense engine uses at most this many segments, of this many measurements each.
 _N_SEGMENTS, _SEGMENT_ROWS = 6, 500
 
 
@@ -132,10 +132,10 @@ def create_filter(
 ) -> Callable[[Hyperparameters], InnovationSequence | None]:
     """Return a function that computes the innovations of measurements at given hyperparameters.
 
-    They are in the order of time; None if rounding hides what each measurement adds. The innovation of a measurement is
-    its difference from the prediction from all that were made before, and from those at the same time whose names are
-    before its own, divided by the standard deviation of that prediction. If the model holds, innovations are
-    independent and standard normal, however flexible it is; measurements minus the posterior mean are neither.
+    They are in the order of time; None if rounding errors dominate. A standardized innovation is the difference of a
+    measurement and its prediction from all earlier ones, and from those at the same time that precede it by name,
+    divided by the standard deviation of this difference. If the model holds, these are independent and standard normal,
+    however flexible the model is; measurements minus the posterior mean are neither.
     """
     if uses_kalman_filter(factory, prior) and not given_observables:
         return KalmanEngine(KalmanData.from_series(prior, series)).compute_innovations
@@ -144,7 +144,7 @@ def create_filter(
 
 
 def split_into_segments(series: Sequence[TimeSeries]) -> Iterator[Sequence[TimeSeries]]:
-    """Yield all measurements, or those in a few runs of neighbouring times where there are many."""
+    """Yield all measurements, or those in a few segments of consecutive times if there are many."""
     # Each series ascends: a stable sort merges them.
     times = np.sort(np.concatenate([item.times for item in series]), kind="stable")
     if len(times) <= _SEGMENT_ROWS:

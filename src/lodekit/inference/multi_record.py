@@ -36,7 +36,7 @@ class MultiRecordEngine(BaseEngine):
 
     @property
     def prior(self) -> Prior:
-        """The prior, compiled; it starts where the first record does."""
+        """The compiled prior of the first record."""
         return next(iter(self.engines.values())).prior
 
     @property
@@ -46,10 +46,10 @@ class MultiRecordEngine(BaseEngine):
 
     @property
     def search_limits(self) -> SearchLimits:
-        """How far a search may take lengthscales.
+        """The bounds of lengthscales and amplitudes in a search.
 
-        Some engines cannot go below their shortest lengthscale, and then the strictest counts; where all can, the
-        record that is sampled most finely says what can still be seen.
+        The shortest lengthscale is the largest of those that engines cannot go below, if there are any, or that of the
+        record with the smallest sampling interval.
         """
         every = [engine.search_limits for engine in self.engines.values()]
         firm = max((limits.min_lengthscale for limits in every if np.isfinite(limits.max_shrink_factor)), default=0.0)
@@ -63,11 +63,11 @@ class MultiRecordEngine(BaseEngine):
 
     @property
     def benefits_from_threads(self) -> bool:
-        """Whether some matrices are so large that several threads pay."""
+        """Whether some matrices are large enough to benefit from several threads."""
         return any(engine.benefits_from_threads for engine in self.engines.values())
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
-        """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
+        """Return the log evidence in the user's units, and its gradient; minus infinity if it is not finite."""
         found = []
         for each in self._query_all("evaluate", hyper):
             found.append(each)
@@ -78,7 +78,7 @@ class MultiRecordEngine(BaseEngine):
         return Evidence(float(sum(each.value for each in found)), gradient, float(sum(each.error for each in found)))
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
-        """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
+        """Return the log evidence as `value` does, and its estimated rounding error."""
         value = error = 0.0
         for own_value, own_error in self._query_all("value_with_error", hyper):
             if not np.isfinite(own_value):
@@ -87,9 +87,9 @@ class MultiRecordEngine(BaseEngine):
         return value, error
 
     def _query_all(self, method: str, hyper: Hyperparameters) -> Iterator[Any]:
-        """Yield what engines say: one after the other, or all at once where joblib was told to work in parallel.
+        """Yield the results of all engines, sequentially or in parallel if a joblib backend is configured.
 
-        ``joblib.parallel_config(backend="dask")`` is what users say for a cluster.
+        For a cluster, use ``joblib.parallel_config(backend="dask")``.
         """
         joblib, query = sys.modules.get("joblib"), methodcaller(method, hyper)
         if joblib is None or joblib.effective_n_jobs(None) == 1:
@@ -98,7 +98,7 @@ class MultiRecordEngine(BaseEngine):
             yield from joblib.Parallel()(map(joblib.delayed(query), self.engines.values()))
 
     def posterior(self, hyper: Hyperparameters) -> NoReturn:
-        """Raise: every record has its own curves."""
+        """Raise an error: each record has its own posterior."""
         raise LodekitError("expected one record: this posterior is that of several; specify record=")
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
@@ -107,7 +107,7 @@ class MultiRecordEngine(BaseEngine):
         return np.average(targets, axis=0, weights=self.counts), np.average(powers, axis=0, weights=self.counts.sum(1))
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return why nothing finite can be said at some hyperparameters, as a sentence; empty where it is not known."""
+        """Return why the log evidence is not finite at given hyperparameters, as a sentence; empty if unknown."""
         for name, engine in self.engines.items():
             if found := engine.explain_failure(hyper):
                 return f"record {name}: {found}"

@@ -1,4 +1,4 @@
-"""The choice of an engine for data, with its reason. `ENGINES` is the only list of engines."""
+"""The choice of an engine for a task, with its reason. `ENGINES` is the only list of engines."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ ENGINES: dict[str, EngineFactory] = {
 class EngineChoice:
     """The chosen kind of engine, and why it was chosen.
 
-    reason: Printed after the name of the engine.
-    is_automatic: Whether the user left the choice open.
+    factory: The kind of engine.
+    reason: The reason, printed after the name of the engine.
+    is_automatic: Whether the engine was chosen automatically.
     """
 
     factory: EngineFactory
@@ -80,7 +81,7 @@ def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
 
 
 def find_refusals(task: EngineTask) -> dict[str, str]:
-    """Return why engines cannot be used for a task, and what to do, by name; empty if they can."""
+    """Return for each engine why it cannot be used for a task, and what to do; an empty text if it can."""
     without = "disturbances are processes with states; use engine='markov'" if task.has_disturbances else ""
     pairs = ENGINES.items()
     return {name: (without if not kind.has_states else "") or kind.rejection_reason(task) for name, kind in pairs}

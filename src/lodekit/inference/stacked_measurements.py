@@ -1,4 +1,4 @@
-"""Measurements in memory with their prior: all different times, and which observable was measured at which."""
+"""Measurements in memory with their prior: all distinct times, and which observable was measured at which."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Prior
 from lodekit.support.arguments import Array, IndexArray
 
-#: So many times tell how large modes are on average.
+#: Number of times from which the mean squares of modes are estimated, about.
 N_SUBSAMPLED_TIMES = 400
 
 
@@ -28,12 +28,12 @@ N_SUBSAMPLED_TIMES = 400
 class StackedMeasurements:
     """Measurements in memory with their prior.
 
-    prior: Of the measured observables.
-    times: All different times, in the user's units, ascending; (n,).
-    index: For each observable, which times it was measured at; repeated measurements repeat an index.
-    values: All measurements, scaled, observable after observable; (m,).
-    noise: Of all measurements.
-    log_jacobian: The number that is added to a log density in scaled units to have it in the user's.
+    prior: The prior of the measured observables.
+    times: All distinct times, in the user's units, ascending; (n,).
+    index: For each observable, the indices of its times; repeated measurements repeat an index.
+    values: All measurements, scaled, ordered by observable; (m,).
+    noise: The noise of all measurements.
+    log_jacobian: The number that converts a log density from scaled units to the user's, by addition.
     """
 
     prior: Prior
@@ -68,22 +68,22 @@ class StackedMeasurements:
 
     @cached_property
     def scaled_times(self) -> Array:
-        """All different times, scaled."""
+        """All distinct times, scaled."""
         return self.prior.units.scale_times(self.times)
 
     @property
     def subsampled_times(self) -> Array:
-        """Scaled times all over the record, so many as tell how large modes are on average."""
+        """A subsample of the scaled times of the record, for mean squares of modes."""
         return self.scaled_times[:: len(self.times) // N_SUBSAMPLED_TIMES + 1]
 
     @cached_property
     def offsets(self) -> IndexArray:
-        """Where the measurements of each observable begin among all, and the end."""
+        """The first row of each observable among all measurements, and the number of all."""
         return np.cumsum([0, *(len(index) for index in self.index)]).astype(np.intp)
 
     @cached_property
     def filter_order(self) -> IndexArray:
-        """The position of each observable in a filter among those of the same time: by name, however declared."""
+        """The order in which a filter processes observables measured at the same time: by name."""
         return np.argsort(np.argsort(self.prior.noise.observables))
 
     @cached_property
@@ -92,7 +92,7 @@ class StackedMeasurements:
         return [slice(start, stop) for start, stop in pairwise(self.offsets.tolist())]
 
     def gather_rows(self, parts: Sequence[Array]) -> Array:
-        """Return what each observable has at all times, (n, ...), at the times of its measurements: shape (m, ...)."""
+        """Return arrays of each observable at all times, (n, ...), at the times of its measurements: shape (m, ...)."""
         return np.concatenate([part[index] for part, index in zip(parts, self.index, strict=True)])
 
     def subtract_mean(self, coefficients: Coefficients) -> Array:
@@ -152,7 +152,7 @@ class StackedEngine(BaseEngine):
 
 
 def data_mean_squares(parts: Sequence[Array]) -> Array:
-    """Return the mean square of the data of each observable, shape (o,); one where there are none, or zeros alone."""
+    """Return the mean square of the data of each observable, shape (o,); one if there are none or all are zero."""
     return np.array([(float(np.mean(part**2)) if len(part) else 0.0) or 1.0 for part in parts])
 
 

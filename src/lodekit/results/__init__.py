@@ -1,4 +1,4 @@
-"""Results of a fit: everything that users can ask of it.
+"""Results of a fit: predictions, validation, tables, figures and storage.
 
 - `fit`: the fit itself.
 - ``prediction``, ``forecast``, ``simulation``: predictions, k-step predictions, responses to new inputs.

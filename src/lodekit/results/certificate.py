@@ -37,7 +37,7 @@ from lodekit.system.system import System
 
 
 def pointwise_equations(fit: Fit) -> tuple[Equation, ...]:
-    """Return the written equations; those with white noise are replaced by what they imply without it."""
+    """Return the written equations; those with white noise are replaced by their consequences without it."""
     names = fit.setup.channels_without_values
     if not names:
         return fit.system.written
@@ -66,7 +66,7 @@ def list_proved_identities(fit: Fit) -> tuple[str, ...]:
     try:
         found = reduced.verify()
     except AlgebraError:
-        # Where nothing is free, a fit needs no more than a state matrix.
+        # Without free functions, a fit only needs a state matrix.
         if reduced.free_functions:
             raise
         found = (verify_disturbance_response(reduced, {}), "x has as many entries as a solution has initial values")
@@ -166,7 +166,7 @@ class Certificate:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        # Thousands of numbers say less, and are there by name.
+        # The numbers themselves are available as attributes.
         return str(self)
 
 
@@ -210,7 +210,7 @@ def compute_certificate(
     if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 0:
         raise LodekitError(f"expected samples as a whole number, zero or more, got {samples!r}")
     check_seed(random_state)
-    # The same functions are asked for several times.
+    # The same samples are requested several times.
     seed = random_state if isinstance(random_state, int) else int(np.random.default_rng(random_state).integers(2**62))
     if len(fit.record_fits) > 1 and record is None:
         parts = [compute_certificate(part, t, samples=samples, random_state=seed) for part in fit.record_fits]
@@ -229,7 +229,7 @@ def compute_certificate(
 
 
 def join_certificates(parts: Sequence[Certificate]) -> Certificate:
-    """Return the certificates of all records as one, which holds if each of them does."""
+    """Return one certificate of all records, which is strict if each of them is."""
     if len(parts) == 1:
         return parts[0]
     drawn = [part.samples for part in parts if part.samples is not None]
@@ -241,7 +241,7 @@ def join_certificates(parts: Sequence[Certificate]) -> Certificate:
 
 
 def _compute_input_error(fit: Fit) -> float:
-    """Return how far curves of known inputs are from their samples: in the middle of steps, if they are held."""
+    """Return the largest relative difference of curves of known inputs from their samples, at midpoints if held."""
     (first, last), errors = fit.measurements.available_window, [np.nan]
     for name, signal in fit.measurements.inputs.items():
         ends = np.append(signal.times[1:], last)
@@ -284,7 +284,7 @@ def _compute_sample_residuals(fit: Fit, mean: CurveResiduals, size: int, seed: i
     breaks = [_nonsmooth_times(fit)]
     driven = fit.prior.observables.input_response
     if driven is not None and fit.system.delayed_channels:
-        # Delays are drawn, too, whatever the times, and each has corners of its own.
+        # Delays are drawn as well, independently of the times, and each has its own corners.
         _, own = sample(fit, times[:1], size, seed, return_parameters=True)
         theta = np.stack([own[name] for name in fit.layout.names], axis=1)
         breaks += [driven.breakpoints(each) for each in theta]
@@ -292,7 +292,7 @@ def _compute_sample_residuals(fit: Fit, mean: CurveResiduals, size: int, seed: i
 
 
 def _compute_rough_sample_residuals(fit: Fit, times: Array, size: int, seed: int) -> CurveResiduals:
-    """Return the equation residuals of drawn functions that are too rough to differentiate: derivatives are drawn."""
+    """Return the equation residuals of samples that are too rough to differentiate, drawn with their derivatives."""
     times = times[np.linspace(0, len(times) - 1, min(len(times), 20) + 2).round().astype(int)][1:-1]
     written = _make_evaluator(fit)
     texts = [[f"{name}{mark}" for name in written.channels] for mark in ("'" * k for k in range(written.order + 1))]
@@ -320,9 +320,9 @@ def _is_rough(fit: Fit) -> bool:
 
 
 def _nonsmooth_times(fit: Fit) -> Array:
-    """Return where curves may be less smooth than elsewhere.
+    """Return the times at which curves may be less smooth than elsewhere.
 
-    These are jumps and corners of known inputs and, if the prior is rough, the measurements.
+    These are jumps and corners of known inputs and, if the prior is rough, the times of the measurements.
     """
     found = [fit.measurements.time_grid()] if _is_rough(fit) else []
     # Disturbances begin with the record.

@@ -1,7 +1,7 @@
 """Residuals of the written equations on curves: independent evaluation of the text, and Chebyshev differentiation.
 
-Every expression becomes a jet, its value with its time derivatives, evaluated from the text itself, so nothing here can
-hide a fault of the operator algebra or of compiled coefficients. Curves that are known by their values only are
+Each expression becomes a jet, its value with its time derivatives, evaluated from the text itself, so that errors of
+the operator algebra or of compiled coefficients are detected. Curves that are known by their values only are
 differentiated by Chebyshev polynomials on pieces of the time axis, twice, on two sets of nodes without a common time;
 the difference bounds the truncation and rounding errors.
 """
@@ -32,15 +32,15 @@ from lodekit.system.grammar import (
     walk,
 )
 
-#: A relative residual above this is more than rounding.
+#: A relative residual above this is larger than rounding errors.
 STRICT_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Jet:
-    """A function of time with its derivatives, and the size of the terms that each is a sum of.
+    """A function of time with its derivatives, and for each the sum of the absolute values of its terms.
 
-    values, term_sizes: The function first, then its derivatives; sizes add where values may cancel; (k, ...).
+    values, term_sizes: The function first, then its derivatives; (k, ...).
     """
 
     values: Array
@@ -48,12 +48,12 @@ class Jet:
 
     @classmethod
     def from_values(cls, values: Array) -> Jet:
-        """Return the jet of something that is no sum."""
+        """Return the jet of a function that is not a sum."""
         return cls(values, np.abs(values))
 
     @classmethod
     def constant(cls, value: float, length: int) -> Jet:
-        """Return the jet of a constant `value`, with so many entries as `length` says."""
+        """Return the jet of a constant, with `length` entries."""
         filled = np.zeros((length, 1, 1))
         filled[0] = value
         return cls.from_values(filled)
@@ -103,8 +103,8 @@ def _leibniz(first: Array, second: Array) -> Array:
 class EquationEvaluator:
     """Equations as the user wrote them, for evaluation on curves.
 
-    equations: As parsed, in the order of the system.
-    channels: With delayed ones, such as ``delay(u, T)``, where these occur.
+    equations: The parsed equations, in the order of the system.
+    channels: The channels, including delayed ones that occur, such as ``delay(u, T)``.
     parameters: Values of the parameters.
     """
 
@@ -119,7 +119,7 @@ class EquationEvaluator:
         return max(map(self._max_derivative_order, sides), default=0)
 
     def evaluate(self, times: Array, curves: Array) -> tuple[Array, Array]:
-        """Return left minus right of every equation, and the sum of the sizes of its terms, both (e, s, n).
+        """Return left minus right side of each equation, and the sum of the sizes of its terms, both (e, s, n).
 
         Shapes: times (n,), curves (order + 1, s, n, channels).
         """
@@ -132,7 +132,7 @@ class EquationEvaluator:
         return values, sizes
 
     def _max_derivative_order(self, node: Expression) -> int:
-        """Return how many derivatives of its channels an expression needs at most."""
+        """Return the highest order of derivatives of channels that an expression needs."""
         return self._derivative_order(node) + max(map(self._max_derivative_order, children(node)), default=0)
 
     def _derivative_order(self, node: Expression) -> int:
@@ -186,7 +186,7 @@ class EquationEvaluator:
         return inner.apply(node.function)
 
     def _delayed(self, time: Expression, times: Array, curves: Array) -> EquationEvaluator:
-        """Return the same equations where the names of channels mean these channels at an earlier time."""
+        """Return the same equations in which names of channels refer to their values at an earlier time."""
         late = self._jet(time, times, curves).constant_value()
         channels = [""] * len(self.channels)
         for place, name in enumerate(self.channels):
@@ -226,15 +226,15 @@ def _integer_order(node: Expression) -> float:
     return float(node.value)
 
 
-#: Of the two polynomials on a piece.
+#: Degrees of the two polynomials on each piece.
 CHEBYSHEV_DEGREES = (20, 31)
 
 
 @dataclass(frozen=True)
 class ChebyshevPieces:
-    """Pieces of the time axis that hold some times, each piece around the times that it is asked for.
+    """Pieces of the time axis, each around the times at which it gives derivatives.
 
-    times: Where derivatives are wanted; (n,).
+    times: Times at which derivatives are requested; (n,).
     piece_index: The piece that each time belongs to; (n,).
     low, high: The ends of the pieces; (p,).
     """
@@ -250,7 +250,7 @@ class ChebyshevPieces:
         return np.concatenate([self._nodes(degree).ravel() for degree in CHEBYSHEV_DEGREES])
 
     def split(self, values: Array) -> list[Array]:
-        """Return values at all nodes piece by piece, shapes (p, degree + 1, channels), for each degree.
+        """Return values at all nodes by piece, shapes (p, degree + 1, channels), for each degree.
 
         Shapes: values (nodes, channels).
         """
@@ -259,7 +259,7 @@ class ChebyshevPieces:
         return [part.reshape(count, degree + 1, channels) for part, degree in parts]
 
     def with_probes(self) -> ChebyshevPieces:
-        """Return the same pieces with a few more times in each, behind all others."""
+        """Return the same pieces with a few more times in each, after all others."""
         probes = self.low[:, None] + (self.high - self.low)[:, None] * np.linspace(0.25, 0.75, 5)
         owner = np.repeat(np.arange(len(self.low)), probes.shape[1])
         times, index = np.append(self.times, probes.ravel()), np.append(self.piece_index, owner)
@@ -282,7 +282,7 @@ class ChebyshevPieces:
     def _differentiate(self, values: Array, degree: int, order: int) -> Array:
         size, channels, count = len(values), values.shape[-1], len(self.low)
         middle, half = 0.5 * (self.high + self.low), 0.5 * (self.high - self.low)
-        # Far from time zero nodes are rounded to where floats are; the polynomial goes through where they really are.
+        # Far from time zero nodes are rounded to floating-point numbers; the polynomial uses the rounded nodes.
         points = (self._nodes(degree) - middle[:, None]) / half[:, None]
         shaped = values.reshape(size, count, degree + 1, channels).transpose(1, 2, 0, 3).reshape(count, degree + 1, -1)
         solved = np.linalg.solve(chebyshev.chebvander(points, degree), shaped)
@@ -300,9 +300,9 @@ class ChebyshevPieces:
 
 
 def split_time_axis(times: Array, length: float, breaks: Sequence[float] | Array = ()) -> ChebyshevPieces:
-    """Return pieces for all times: of about one length, and each within two neighbouring breaks.
+    """Return pieces of about one length for all times, each between two neighbouring breaks.
 
-    Without breaks a piece reaches beyond its share on both sides, because a polynomial is best in its middle.
+    Without breaks a piece extends beyond its times on both sides, because a polynomial is most accurate in its middle.
 
     Shapes: times (n,).
     """
@@ -384,13 +384,13 @@ def compute_curve_residuals(
             known = pieces, _evaluate_at_nodes(pieces, curve, known)
             found = _compute_piece_residuals([evaluator], pieces, known[1][None], length)
         except LodekitError as raised:
-            # A long piece reaches far beyond the times; there the curve may not be finite.
+            # A long piece extends far beyond the times, where the curve may not be finite.
             problem = raised
             continue
         if best is None or found.uncertainty < best.uncertainty:
             best = found
         elif found.uncertainty > (10.0 if best.uncertainty < STRICT_TOLERANCE else 1e3) * best.uncertainty:
-            # Once pieces are short enough for the curve, only rounding errors grow; if in doubt, wait for more of it.
+            # Once pieces are short enough, only rounding errors grow; if the error is still large, continue.
             break
     if best is None:
         raise problem or LodekitError(
@@ -424,7 +424,7 @@ def compute_sample_residuals(
     lengths: Sequence[float],
     breaks: Array,
 ) -> CurveResiduals:
-    """Return the equation residuals of drawn functions; one call gives all values, because another would draw others.
+    """Return the equation residuals of samples; all values come from one call, because another would differ.
 
     Shapes: times (n,).
     """
@@ -439,7 +439,7 @@ def compute_sample_residuals(
 def compute_derivative_residuals(
     evaluators: Sequence[EquationEvaluator], times: Array, curves: Array
 ) -> CurveResiduals:
-    """Return the equation residuals of functions whose derivatives are known, not computed from their values.
+    """Return the equation residuals of functions with known derivatives, not computed from their values.
 
     Shapes: times (n,), curves (order + 1, s, n, channels).
     """
@@ -469,7 +469,7 @@ def _compute_piece_residuals(
 
     Values have shape (s, nodes, channels); there are s sets of equations.
     """
-    # All terms may vanish at one time; what they are measured by are the largest ones nearby.
+    # All terms may vanish at one time, so residuals are relative to the largest terms at all times and probes.
     probed = pieces.with_probes()
     evaluated = [
         [each.evaluate(probed.times, part[:, i : i + 1]) for i, each in enumerate(evaluators)]

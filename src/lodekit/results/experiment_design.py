@@ -211,17 +211,17 @@ def evaluate_design(
     names: Sequence[str],
     last: float = math.inf,
 ) -> tuple[dict[str, Estimate], Measurements]:
-    """Return the expected estimates from measurements of some observables up to some time, and such measurements.
+    """Return the expected estimates from measurements of some observables up to a time, and these measurements.
 
-    Curves are the measurements under the assumed values: one record without noise, or several random ones with noise if
-    motions are random.
+    Curves are the measurements under the assumed values: one record without noise, or several random records with noise
+    if motions are random.
     """
     records = []
     for curve in curves:
         data = Observations()
         for name in names:
             kept = times[name] <= last
-            # A single curve has no noise whose level could be estimated; parameters do not depend on it then.
+            # A noise level cannot be estimated from a single curve without noise, so it is known then.
             known = None if len(curves) > 1 else noise[name]
             data = data.add(times[name][kept], name, curve[name][kept], known)
         records.append(replace(Measurements.from_observations(data), inputs=dict(reader.inputs)))
@@ -241,7 +241,7 @@ def evaluate_design(
 def _estimate_errors(setup: FitSetup, x: Array, information_matrices: Sequence[Array]) -> dict[str, Estimate]:
     """Return the expected estimates, from the information matrices of one record or of several random ones."""
     layout, structure, held = setup.layout, setup.structural_identifiability, np.zeros(len(x), dtype=bool)
-    # One parameter of each structurally unidentifiable direction is held; that does not affect the others.
+    # One parameter of each structurally unidentifiable direction is fixed, which does not affect the others.
     for direction in structure.unidentifiable_directions:
         involved = [i for i, k in enumerate(layout.free_parameters) if layout.names[k] in direction and not held[i]]
         held[involved[:1]] = True
@@ -259,7 +259,7 @@ def _combine_estimates(whole: Estimate, estimates: Sequence[Estimate]) -> Estima
     """Return one estimate for several random motions; its standard error is the root mean square of theirs."""
     identified = [each for each in estimates if each.has_interval]
     if not whole.has_interval or 2 * len(identified) <= len(estimates):
-        # Away from an optimum a single record need not bend down everywhere; all of them together do.
+        # A single random record may not have positive definite information at this point; their mean has.
         return whole
     error = float(np.sqrt(np.mean([each.std_error**2 for each in identified])))
     return replace(min(identified, key=lambda each: abs(each.std_error - error)), std_error=error)
@@ -282,7 +282,7 @@ def plan_experiment(
     """Return the expected standard errors of the parameters from a planned experiment.
 
     They follow from the Fisher information of such measurements at the assumed values. Initial states, and lengthscales
-    and amplitudes of free functions, count as unknown. Estimates scatter by these standard errors, and each fit will
+    and amplitudes of free functions, are treated as unknown. Estimates vary by these standard errors, and each fit will
     report about the same.
 
     Parameters
@@ -340,7 +340,7 @@ def plan_experiment(
 
 
 def _parse_values(system: System, values: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the assumed values; raise if a fit could never find one."""
+    """Return the assumed values; raise if one violates the bounds or the fixed value of a parameter."""
     found = parse_parameter_values(system.parameters, values)
     for name, value in found.items():
         own = system.parameters[name]
@@ -408,7 +408,7 @@ def _parse_design(
     kinds: Mapping[str, HoldType] | None = None,
     parse_times_with: Callable[[Any], Array] = as_times,
 ) -> tuple[ObservableCompiler, dict[str, Array], dict[str, float]]:
-    """Return a reader that knows the inputs, times and noise of each observable, from what the user gave."""
+    """Return an observable compiler with the inputs, and times and noise of each observable, from the arguments."""
     if not isinstance(noise, Mapping) or not noise:
         raise LodekitError(
             f"expected noise as a dict of what would be measured, such as noise={{'{system.plain_channels[0]}': 0.1}}, "
@@ -454,7 +454,7 @@ def _design_experiment(
             raise LodekitError("nothing moves from rest without inputs; expected start={'x': 1.0}, or inputs")
         values = {} if start is None else parse_initial_values(start)
         motion = DeterministicResponse.from_texts(reader, list(noise), every, values, units)
-        # The prior deviations of unobservable modes are huge; they say nothing about the initial state.
+        # The prior standard deviations of unobservable modes are huge and must not affect the initial state.
         unit_modes = replace(hyper, mode_amplitudes=np.ones_like(hyper.mode_amplitudes))
         with np.errstate(all="ignore"):
             motion.check_initial_values(unit_modes)
@@ -485,7 +485,7 @@ def _describe_unmeasured_inputs(reader: ObservableCompiler, noise: Mapping[str, 
     hidden = [names for names in rest.possible_inputs if not seen & {*names}]
     if not hidden:
         return ""
-    # What equations differentiate is moved by others; an input most often is not.
+    # Channels that equations differentiate are usually responses, not inputs.
     names = min(hidden, key=lambda own: sum(rest.operator.degree(rest.channels.index(name)) for name in own))
     entries = ", ".join(f"{name!r}: ..." for name in names)
     start = f"{names[0]} is" if len(names) == 1 else f"{join_list(names)} are"

@@ -91,7 +91,7 @@ def make_record_panels(
     titles = [f"{name} of record {part.record_names[0]}" for part in records for name in names]
     beside = len(records) if axes is None and len(records) <= 3 else 1
     width = {"width": plotting.WIDTH * (1.0 if beside == 1 else 0.7 * beside)}
-    # Times of different records mean nothing to each other.
+    # Times of different records are unrelated.
     share = False if beside == 1 else "col"
     figure, panels, new = plotting.read_axes(axes, titles, columns=beside, share=share, **width, **layout)
     if beside == 1:
@@ -130,7 +130,7 @@ def parse_true_curves(
 
 
 def _check_parameter_names(fit: Fit, names: Sequence[str]) -> list[str]:
-    """Return names of parameters; raise if the system has none of that name."""
+    """Return names of parameters; raise if the system has no parameter of a name."""
     check_parameters(list(fit.estimates), names)
     return list(names)
 
@@ -239,12 +239,12 @@ def _draw_observable(
     """Draw one observable; if it is `framed`, the part inside the window fills the panel."""
     times, mean, std = curve
     same, (first, last) = fit.setup.observable_compiler.are_equivalent, fit.measurements.window
-    # Averages of the measurements where only sums were kept.
+    # Averages of the measurements if only sums were kept.
     every = fit.measurements.plotted_series
     series = next((each for each in every if each.observable == name or same(each.observable, name)), None)
     signal = fit.measurements.inputs.get(name)
     if signal is not None and samples is None and truth is None:
-        # A jump is upright, whatever the times of the curves are.
+        # Jumps are drawn as vertical lines, independently of the times of the curves.
         corners = signal.times[(signal.times > times.min()) & (signal.times < times.max())]
         times = np.unique(np.concatenate([times, corners, np.nextafter(corners, -np.inf)]))
         mean, std = signal.at(times), np.zeros(len(times))
@@ -357,7 +357,7 @@ def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = 
         modes = system.substitute(values).modes
     for mode in modes:
         for root in mode.roots_at({n: v for n, v in values.items() if n in mode.ring.parameters}):
-            # Roots that differ by rounding alone are one.
+            # Roots that differ by rounding errors only are the same.
             near = next((other for other in found if abs(other - root) <= 1e-9 * abs(root)), root)
             found[near] = found.get(near, 0) + mode.multiplicity
     if found:
@@ -441,7 +441,7 @@ def plot_residuals(
     if fit.measurements.has_only_statistics:
         raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
     known = parse_units(fit, units)
-    # A panel is a third of the figure wide, so long labels stand alone.
+    # A panel has a third of the width of the figure, so long labels need a line of their own.
     rate = (
         plotting.name_with_unit("frequency", f"cycles per {known['t']}")
         if known.get("t")
@@ -623,13 +623,13 @@ def _parse_response(
     return space, parse_texts(output, "channels that respond"), entry
 
 
-#: What the parameters that are not shown do, and how a legend says so.
+#: Descriptions in legends of how other parameters are treated.
 _OTHER_PARAMETERS = {
     "following": "others following to first order (a lower bound)",
     "fixed": "others fixed at their estimates",
     "relearned": "others re-estimated",
 }
-#: How far figures of the evidence reach, in standard errors.
+#: Half-width of figures of the evidence, in standard errors.
 _WIDTH_STD = 3.3
 
 
@@ -778,7 +778,7 @@ def plot_evidence(
 
 
 def _sheared_grid(fit: Fit, pair: Sequence[str], points: int) -> Array:
-    """Return offsets of two parameters on the scale of the search, shape (points^2, 2).
+    """Return offsets of two parameters on the search scale, shape (points^2, 2).
 
     The grid is sheared by their correlation, so that it resolves narrow ridges.
     """
@@ -800,7 +800,7 @@ def _check_search(others: str, points: int) -> None:
 
 
 def _search_std(fit: Fit, name: str) -> float:
-    """Return the standard error of a parameter on the scale of the search; one if it is not identified."""
+    """Return the standard error of a parameter on the search scale; one if it is not identified."""
     if not fit.estimates[name].identified:
         return 1.0
     position = fit.layout.index_of(name)
@@ -808,7 +808,7 @@ def _search_std(fit: Fit, name: str) -> float:
 
 
 def _parameter_values(fit: Fit, name: str, offsets: Array) -> Array:
-    """Return the values of a parameter at `offsets` from the estimate on the scale of the search."""
+    """Return the values of a parameter at `offsets` from the estimate on the search scale."""
     transform = fit.layout.transforms[fit.layout.names.index(name)]
     centre = float(fit.optimum.x[fit.layout.index_of(name)])
     return np.array([transform.forward(centre + float(step)) for step in offsets])

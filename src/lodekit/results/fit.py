@@ -1,4 +1,4 @@
-"""A fit as a frozen value (setup, optimum, Hessian and what follows from them), and the functions that make fits."""
+"""A fit as a frozen value (setup, optimum, Hessian and derived results), and the functions that create fits."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Fit:
 
     setup: The model and the data before the optimisation.
     optimum: The result of the optimisation.
-    observed_information: Minus the Hessian of the objective at the optimum, on the scale of the search; (n, n).
+    observed_information: Minus the Hessian of the objective at the optimum, on the search scale; (n, n).
     posteriors: Posterior at the optimum of each record, by name.
     labels: Title and units for figures, reports and files.
     notes: Remarks on how files or DataFrames were read.
     frame_library: The library of the DataFrames that were passed; empty if there were none.
     diagnosis: Results of the checks: convergence, identifiability, residuals.
-    hold_preference: For inputs with ``"auto"``, by how much the log evidence exceeds that of the other kind.
-    disturbance_gains: By how much the objective decreases without each disturbance.
+    hold_preference: For inputs with ``"auto"``, the gain in log evidence over the other interpolation.
+    disturbance_gains: The gain of the objective due to each disturbance.
     parent: The joint fit to all records, if this is the part of one record.
 
     Examples
@@ -286,7 +286,7 @@ class Fit:
 
     @cached_property
     def covariance(self) -> Array:
-        """The covariance of all estimates on the scale of the search, shape (n, n)."""
+        """The covariance of all estimates on the search scale, shape (n, n)."""
         return invert_information(self.corrected_information, ~self.optimum.at_bound)
 
     @cached_property
@@ -351,7 +351,7 @@ class Fit:
                 if number in lengths:
                     found[f"lengthscale of {name}"] = prior.units.unscale_durations(float(lengths[number]))
                 found[f"amplitude of {name} (std)"] = float(sigma)
-        # What is best at zero is left at a limit of the search.
+        # Amplitudes estimated as zero are at a bound of the search.
         unused = [each.name for each in self.disturbances.values() if not each.deviation]
         return found | {f"amplitude of {name} (std)": 0.0 for name in unused}
 
@@ -361,7 +361,7 @@ class Fit:
         if self.parent is not None:
             return self.parent.warnings
         state = self.setup, self.optimum, self.posteriors.values(), self.estimates, self.full_diagnosis
-        # Without free functions, correlated residuals say it all.
+        # Without free functions, the warning of correlated residuals is sufficient.
         return collect_warnings(*state, self.unexplained_std if self.prior.n_processes else {}, self.clock)
 
     def observables(self, names: Sequence[str]) -> Observables:
@@ -411,7 +411,7 @@ class Fit:
         found: dict[str, dict[str, Any]] = {}
         parts = self.measurements.records.values()
         for name, signal in self.measurements.inputs.items():
-            # On disk some samples may not be kept, as they change nothing.
+            # For rows on disk, samples without a change are not kept.
             samples = sum(each.count for part in parts for each in part.input_statistics if each.observable == name)
             missing = sum(part.inputs[name].missing for part in parts)
             found[name] = {"kind": signal.kind, "samples": samples, "missing": missing}
@@ -451,7 +451,7 @@ def fit_with_hold_selection(
     try:
         found.append((attempt(both[1]), both[1]))
     except EquationError:
-        # A jump would make some channel infinite: nothing is left to choose.
+        # A jump of the input would make a channel infinite: only linear interpolation is possible.
         return found[0][0]
     if len(opened) > 1:
         best = max(found, key=lambda item: item[0].log_evidence)[1]
@@ -465,7 +465,7 @@ def fit_with_hold_selection(
 
 def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels: Labels | None = None) -> Fit:
     """Return a fit to measurements; everything is estimated."""
-    # Whatever was measured: where some channel does not exist, neither does the solution.
+    # Independently of the measurements: all channels must exist under the prior.
     for latent in () if setup.engine_task.channel_prior else setup.engine_task.latents:
         latent.check_order(2 * max(setup.reduced_system.parametrization.degrees))
     with track_progress("fitting") as advance:
@@ -476,7 +476,7 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
         advance(1, "looking at what was learned")
         for _ in range(3):
             fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
-            # What behaves alike is not as likely if priors of parameters, or of states, prefer one.
+            # Equivalent parameters may have a larger objective, due to priors of parameters or states.
             gains = [-rival.below for rival in fit.diagnosis.alternatives]
             if max(gains, default=0.0) < options.SEARCH.equivalent_switch_gain:
                 break
@@ -523,7 +523,7 @@ def update_fit(
     hyper = replace(old, noise_std=setup.prior.noise.transfer_levels(fit.prior.noise, old.noise_std))
     x = setup.layout.pack(hyper)
     if not np.isfinite(setup.engine.value(setup.layout.unpack(x))):
-        # The posterior says what is wrong.
+        # The posterior raises an error with the cause.
         for part in setup.record_setups.values():
             posterior = part.engine.posterior(setup.layout.unpack(x))
             posterior.mean(part.prior.observables, np.array(part.measurements.window))

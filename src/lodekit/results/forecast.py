@@ -1,4 +1,4 @@
-"""Predictions some rows or time ahead from the measurements before (k-step prediction), with calibrated bands."""
+"""Predictions some rows or time ahead from earlier measurements (k-step prediction), with calibrated bands."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from lodekit.uncertainty.forecast_errors import (
 from lodekit.uncertainty.laplace import LaplaceApproximation
 from lodekit.uncertainty.sandwich import estimate_from_first_rows
 
-#: So many rows determine the initial state; before that nothing can be predicted.
+#: Number of rows that determine the initial state; earlier rows are not predicted.
 BURN_IN_ROWS = 10
-#: Free runs are calibrated at so many horizons, from one row to a quarter of the record.
+#: Number of horizons at which free runs are calibrated, from one row to a quarter of the record.
 _N_HORIZONS = 5
-#: Parameters are estimated again from the rows before so many places of the second half.
+#: Number of origins in the second half of a record, from whose earlier rows parameters are estimated again.
 _N_ORIGINS = 8
-#: From hyperparameters to innovations; None if rounding hides what single measurements add.
+#: Function from hyperparameters to innovations; None if rounding errors dominate.
 _FilterFunction = Callable[[Hyperparameters], InnovationSequence | None]
 _Segment = tuple[InnovationSequence, _FilterFunction, LaplaceApproximation | None]
 
@@ -53,6 +53,7 @@ _Segment = tuple[InnovationSequence, _FilterFunction, LaplaceApproximation | Non
 class ForecastBand:
     """A band of predictions of one observable that adapts to earlier errors.
 
+    horizon: The horizon of the predictions.
     variance_model: Variance model of the innovations.
     error_scale: The part of a change of variance that persists over the horizon, and the scale of errors.
     """
@@ -67,7 +68,7 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
     every = [segment for part in fit.record_fits for segment in _filter_segments(part)]
     order = fit.prior.noise.observables
     requested = [(order.index(name), horizon) for name in names if name in order for horizon in horizons]
-    # Of each segment, by observable and horizon: standardised errors, NaN if too little was known before, and the
+    # For each segment, by observable and horizon: standardised errors, NaN if too few rows were known, and the
     # variances that parameter uncertainty adds to errors of another record, in the same unit.
     standardized: list[dict[tuple[int, Horizon], tuple[Array, Array]]] = []
     for innovations, filter_at, laplace in every:
@@ -78,13 +79,13 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
             own = _measured_times(innovations, observable)
             variance = np.zeros(len(own)) if slopes is None else np.sum(slopes[k] ** 2, axis=0)
             is_known = (horizon.count_known(own, own) > BURN_IN_ROWS) & (deviations > 0.0)
-            # Variances are larger by the degrees of freedom that the fit has used.
+            # Variances are corrected for the degrees of freedom that the fit has used.
             std = np.where(is_known, deviations, 1.0) / np.sqrt(fit.residual_dof_fraction)
             standardized[-1][observable, horizon] = np.where(is_known, errors / std, np.nan), variance / std**2
     bands: dict[str, list[ForecastBand]] = {}
     free_runs = calibrate_free_run(fit)
     for name in names:
-        # Other records may have observables that the fit has not.
+        # Other records may have observables that are not in the fit.
         number, segments = (order.index(name), every) if name in order else (0, [])
         times = [_measured_times(innovations, number) for innovations, *_ in segments]
         garch = fit_garch(times, [_clip_innovations(innovations, number) for innovations, *_ in segments])
@@ -97,7 +98,7 @@ def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon])
             rows = max((max(1, int(np.median(each)) + 1) for each in behind), default=1)
             scale = calibrate_error_scale(scaled, ratios, variances, rows)
             if name in free_runs and fit.diagnosis.widening:
-                # Correlated innovations: parameters that the record has not determined yet err by more.
+                # Correlated innovations: errors due to parameters that the record has not determined yet are larger.
                 time = horizon.time or horizon.steps * median_step(max(times, key=len))
                 scale = replace(scale, scale=max(scale.scale, float(np.interp(time, *free_runs[name]))))
             bands[name].append(ForecastBand(horizon, garch, scale))
@@ -133,9 +134,9 @@ def error_shifts(
     requested: Sequence[tuple[int, Horizon]],
     n_given: int = 0,
 ) -> tuple[Array, list[Array]]:
-    """Return how parameter uncertainty moves innovations, (k, n), and each of the requested prediction errors.
+    """Return changes of innovations due to parameter uncertainty, (k, n), and of each requested prediction error.
 
-    One pass of the filter at each neighbouring point serves both.
+    Both follow from one pass of the filter at each neighbouring point.
     """
 
     def errors_at(hyper: Hyperparameters) -> Array | None:
@@ -165,7 +166,7 @@ def widen_free_run(fit: Fit, texts: Sequence[str], elapsed: Array, variance: Arr
     found = []
     for text, own in zip(texts, variance.T, strict=True):
         chosen = [known[text]] if text in known else list(known.values())
-        # Nothing is wrong yet when the run starts.
+        # The model error is zero at the start of the run.
         factors = [np.interp(elapsed, np.append(0.0, times), np.append(1.0, scales)) for times, scales in chosen]
         total = own + (fit.typical_noise(text) ** 2 if text in known else 0.0)
         found.append(own + (np.max(factors, axis=0) ** 2 - 1.0) * total)
@@ -204,7 +205,7 @@ def _rolling_origin_errors(
     laplace: LaplaceApproximation | None,
     requested: Sequence[tuple[int, Horizon]],
 ) -> list[Array]:
-    """Return standardised errors of predictions with parameters from the rows before, NaN if these are too few."""
+    """Return standardised errors of predictions with parameters from earlier rows, NaN if these are too few."""
     if laplace is None:
         return [np.zeros(0)] * len(requested)
     shifts, own = error_shifts(laplace, innovations, filter_at, requested)
@@ -222,7 +223,7 @@ def _rolling_origin_errors(
         times = _measured_times(innovations, number)
         places = np.searchsorted(origins, horizon.count_known(innovations.times, times), side="right") - 1
         added = np.einsum("kn,nkl,ln->n", slopes, covariances[places], slopes)
-        # Noise may be known to be smaller than residuals are.
+        # Residuals may be larger than known noise.
         variance = levels[places] / np.mean(residuals**2) * (deviations**2 + added)
         standardized = (errors + np.sum(slopes.T * moves[places], axis=1)) / np.sqrt(variance)
         found.append(np.where((places >= 0) & (variance > 0.0), standardized, np.nan))
@@ -238,10 +239,10 @@ def _filter_segments(fit: Fit) -> list[_Segment]:
     if fit.measurements.has_only_statistics:
         return []
     series, factory = with_empty_series(fit.measurements, fit.prior.noise.observables).series, fit.engine_choice.factory
-    # Alternative optima were not fitted to anything: they have absorbed no errors.
+    # Alternative optima are left out: they describe no errors that the fit has absorbed.
     uncertainty = replace(fit.parameter_uncertainty, alternatives=()) if fit.measurements.size <= 20_000 else None
     segments: list[_Segment] = []
-    # Without free functions everything has states.
+    # Without free functions, all models have finitely many states.
     factory = factory if fit.prior.n_processes else ENGINES["markov"]
     for part in [series] if uses_kalman_filter(factory, fit.prior) else split_into_segments(series):
         filter_at = create_filter(factory, fit.prior, part)
@@ -252,7 +253,7 @@ def _filter_segments(fit: Fit) -> list[_Segment]:
 
 
 def _clip_innovations(innovations: InnovationSequence, observable: int) -> Array:
-    """Return innovations of an observable, those of exact values and of the first rows as if nothing had been seen."""
+    """Return standardised innovations of an observable; zero for exact values, and clipped to one in the first rows."""
     found = innovations.standardized[innovations.observables == observable]
     found = np.where(np.isfinite(found), found, 0.0)
     found[:BURN_IN_ROWS] = np.clip(found[:BURN_IN_ROWS], -1.0, 1.0)
@@ -262,19 +263,20 @@ def _clip_innovations(innovations: InnovationSequence, observable: int) -> Array
 def _variance_ratios(
     variance_model: GarchVariance, horizon: Horizon, innovations: InnovationSequence, observable: int
 ) -> Array:
-    """Return mean squares of innovations when rows of an observable were predicted, shape (n,)."""
+    """Return relative variances of innovations at the times when rows of an observable were predicted, shape (n,)."""
     times = _measured_times(innovations, observable)
     after = np.append(variance_model.filter_variance(times, _clip_innovations(innovations, observable)), 1.0)
     return after[horizon.count_known(times, times) - 1]
 
 
-#: So many measurements are taken as a whole; of more, pieces of so many, each with as many before it.
+#: Up to the first number of measurements are filtered as a whole; more in chunks of the second number, each after as
+#: many earlier ones.
 _MAX_UNSPLIT_ROWS, _CHUNK_ROWS = 1000, 500
 _TIME_PATTERN = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(?P<unit>\D.*?)?\s*")
 
 
 def parse_horizon(ahead: object, unit: str = "") -> Horizon:
-    """Return how far ahead predictions are: a number of rows, or a time as text; or raise.
+    """Return the horizon of predictions from a number of rows, or a time as text; or raise.
 
     Examples
     --------
@@ -352,7 +354,7 @@ def forecast_observables(
 
 
 def _split_chunks(series: Sequence[TimeSeries], *, whole: bool) -> Iterator[tuple[list[TimeSeries], float]]:
-    """Yield measurements in the order of time, whole or in pieces, and the time up to which a piece was seen before."""
+    """Yield measurements in the order of time, whole or in chunks, and the time after which rows of a chunk are new."""
     ordered = [item.select(np.argsort(item.times, kind="stable")) for item in series]
     times = np.sort(np.concatenate([item.times for item in ordered]))
     if whole or len(times) <= _MAX_UNSPLIT_ROWS:

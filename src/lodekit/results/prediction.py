@@ -118,11 +118,11 @@ def predict(
                 variance = widen_free_run(fit, texts, np.maximum(elapsed, 0.0), variance)
             parts.append(np.sqrt(variance + unexplained**2))
         if return_cov:
-            # What the fit misses of an observable is added as if it were independent at each time.
+            # The unexplained part of an observable is added as if it were independent at each time.
             check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
             covariance = fit.posterior.covariance(observables, times) / dof_fraction
             covariance += np.tensordot(shifts, shifts, (0, 0))
-            # A writable view of the diagonal, whatever the memory order of the covariance is.
+            # A writable view of the diagonal, for any memory order of the covariance.
             np.einsum("ijij->ij", covariance)[...] += unexplained**2
             parts.append(covariance)
     return format_prediction(parts, times, single=single, frame=(fit.clock, texts, as_frame))
@@ -137,7 +137,7 @@ def format_prediction(
 ) -> Any:
     """Return the requested arrays, one or several, or a DataFrame of them; raise if one is not finite.
 
-    A DataFrame needs a clock, the names of the observables, and its library, if one is wanted.
+    A DataFrame needs a clock, the names of the observables, and its library, if one is requested.
 
     Shapes: parts (n, o), times (n,).
     """
@@ -252,7 +252,7 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
         theta[names.index(name)] = value
     fit.require_full_record("log evidences")
     found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))
-    # What open modes cost less than in the search is the same at all values.
+    # The correction for diffuse modes is the same at all values.
     value = found.value + fit.restricted_likelihood_correction
     if return_gradient:
         return value, {n: float(g) for n, g in zip(names, found.gradient.theta, strict=True)}
@@ -289,7 +289,7 @@ def score(
     new = Measurements.from_observations(load_arrays(fit.system.plain_channels, t, Y, noise_std, fit.clock)[0])
     reader = fit.setup.observable_compiler
     if fit.measurements.inputs:
-        # New samples of an input add to those of the fit.
+        # New samples of an input are added to those of the fit.
         new = new.with_known_inputs({name: signal.kind for name, signal in reader.inputs.items()}, required=False)
         reader = replace(reader, inputs=fit.measurements.merge_inputs(new))
     if not any(len(series.times) for series in new.series):

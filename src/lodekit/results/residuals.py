@@ -65,7 +65,7 @@ def equation_residual(
     fit = fit.for_record(record)
     equations, times = EquationResiduals(fit.system), fit.parse_times(t)
     has_white_noise = WHITE_NOISE in fit.prior.disturbances.values()
-    # Of equations with white noise some terms have no values, though each as a whole has: these are observables, too.
+    # Some terms of equations with white noise have no values, but the equation as a whole has: it is an observable.
     exist, texts = list(range(len(equations.observables))), list[str]()
     if has_white_noise:
         exist = [number for number in exist if is_function_of_time(fit, equations.observables[number])]

@@ -42,7 +42,7 @@ __all__ = ["START_STATES", "parse_initial_values", "parse_input", "simulate", "s
 
 #: Names of initial states of `simulate_response`.
 START_STATES = ("rest", "steady", "begin", "end")
-#: Singular values of rows of length one below this are rounding.
+#: Singular values of normalised rows below this are rounding errors.
 _RANK_TOLERANCE = 1e-9
 
 
@@ -84,7 +84,7 @@ def parse_input(
         index = getattr(given, "index", None)
         given = given.to_numpy() if index is None or not is_time_index(index) else (index, given.to_numpy())
     count = 0 if requested_times is None else len(requested_times)
-    # Two numbers would be a time and a value, where two values may be meant.
+    # Two numbers are ambiguous: a time and a value, or two values.
     is_column = isinstance(given, np.ndarray | list) and np.ndim(given) == 1
     if requested_times is not None and is_column and len(given) == count > 2:
         order = np.argsort(requested_times, kind="stable")
@@ -159,13 +159,13 @@ class DeterministicResponse:
 
         Parameters
         ----------
-        reader : ObservableReader
-            That of the system, with its inputs and disturbances.
+        reader : ObservableCompiler
+            The compiler of the system, with its inputs and disturbances.
         texts : sequence of str
             The requested observables.
         times : array, shape (n,)
         initial_values : dict of str to float
-        units : Units
+        units : Scaling
             Units of time, which begins at the start.
         """
         observables = reader.compile_unscaled(texts, units)
@@ -212,13 +212,13 @@ class DeterministicResponse:
         known = np.concatenate(initial_observables.means(coefficients, at, with_jacobian=False)[0])
         design = self._mode_matrix(initial_observables, hyper) * roots
         wanted = values - known
-        # The smallest modes, in units of their deviations, that bring the values about.
+        # The smallest mode weights, in units of their standard deviations, that give the values.
         weights = np.linalg.pinv(design, rcond=1e-12) @ wanted
         size = np.abs(values) + np.abs(known) + np.linalg.norm(design, axis=1) * np.linalg.norm(weights)
         missed = np.abs(design @ weights - wanted) > 1e-6 * size
         free = _null_space(_normalize_rows(design))
         for level in self.rest_observables:
-            # At rest no mode moves anything: what the values leave open is told by that, one level after the other.
+            # The modes do not move observables at rest: this determines the remaining weights, level by level.
             rows = _normalize_rows(self._mode_matrix(level, hyper) * roots)
             left, sizes, right = np.linalg.svd(rows @ free, full_matrices=False)
             usable = sizes > _RANK_TOLERANCE
@@ -367,7 +367,7 @@ def simulate_response(
             "this fit has no known inputs to simulate with; use predict() for its curves, also beyond the data, or fit "
             "with inputs={'u': 'hold'}"
         )
-    # All records share what was learned.
+    # All records share the estimates.
     fit = fit.record_fits[0] if _is_new_start(start) and record is None else fit.for_record(record)
     texts, single = parse_observables(fit, observable)
     times, uncertain = fit.parse_times(t), includes_parameter_uncertainty(parameters)
@@ -394,7 +394,7 @@ def simulate_response(
             if uncertain:
                 variance += np.sum(fit.inflate_shifts(fit.parameter_uncertainty.shifts_of(motion.mean)) ** 2, axis=0)
             if fit.prior.disturbances:
-                # They go on as they were, from rest at the start.
+                # Disturbances continue with their estimated amplitudes; the system is at rest at the start.
                 scaled = units.scale_times(times)
                 variance += disturbance_response_variance(motion.observables, fit.hyperparameters, scaled)
             variance = _add_model_error(fit, texts, times - begin, variance) if uncertain else variance
@@ -427,13 +427,13 @@ def _settling_time(fit: Fit) -> float:
     """Return a time after which constant inputs have led to a steady state; raise if they do not."""
     rates = [-pole.value.real for pole in state_space(fit).poles]
     slowest = min(rates, default=np.inf)
-    # A rate that is rounding belongs to an integrator.
+    # A rate at the level of rounding errors belongs to an integrator.
     if slowest <= _RANK_TOLERANCE * max(map(abs, rates), default=0.0):
         raise LodekitError(
             "start='steady' needs a system that settles, but this one integrates or grows (see state_space().poles); "
             "give values, such as start={'y': 20.0}"
         )
-    # The rest of what was there before is below 1e-17.
+    # After this time, the effect of the initial state is below 1e-17.
     return float(40.0 / slowest)
 
 

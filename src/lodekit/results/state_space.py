@@ -58,7 +58,7 @@ class Uncertain:
         return f"{real} {sign} {imaginary}j +- {errors[0]:.2g}, {errors[1]:.2g}j"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; numbers that are not finite are None."""
+        """Return plain values; non-finite numbers are None."""
         number = complex(self.value)
         found: dict[str, float | None] = {"value": number.real, "std_error": self.std_error}
         if number.imag:
@@ -78,19 +78,19 @@ def delta_method_std(jacobian: NDArray[Any], covariance: Array) -> tuple[Array, 
     return both[0], both[1]
 
 
-#: An imaginary part below this, relative to the root, is rounding.
+#: An imaginary part below this, relative to the root, is a rounding error.
 _IMAGINARY_TOLERANCE = 1e-12
 
 
 def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[ComplexArray, ComplexArray]:
-    """Return finite roots of ``det(M - z E)``, shape (k,), and derivatives (p, k); NaN where roots are repeated.
+    """Return finite roots of ``det(M - z E)``, shape (k,), and derivatives (p, k); NaN for repeated roots.
 
     Shapes: M, E (n, n), dM, dE (p, n, n).
     """
     if not len(M):
         return np.zeros(0, dtype=complex), np.zeros((len(dM), 0), dtype=complex)
     values, left, right = eig(M, E, left=True, right=True)
-    # Larger eigenvalues are infinite but for rounding.
+    # Larger eigenvalues are infinite up to rounding errors.
     finite = np.flatnonzero(np.isfinite(values) & (np.abs(values) < 1e10 * max(float(np.abs(M).max()), 1.0)))
     slopes = np.full((len(dM), len(finite)), np.nan + 0j)
     for place, k in enumerate(finite):
@@ -105,7 +105,7 @@ def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[C
 def transmission_zeros(
     matrices: tuple[Any, ...], matrix_jacobians: tuple[Any, ...]
 ) -> tuple[ComplexArray, ComplexArray]:
-    """Return the zeros from one input to one output, with derivatives: where Rosenbrock's matrix is singular."""
+    """Return the zeros from one input to one output, with derivatives: Rosenbrock's system matrix is singular there."""
 
     def pencil(A: Array, B: Array, C: Array, D: Any, D1: Any) -> tuple[Array, Array]:
         leading, s = A.shape[:-2], A.shape[-1]
@@ -120,7 +120,7 @@ def transmission_zeros(
 
 
 def cancel_poles_and_zeros(zeros: ComplexArray, poles: ComplexArray) -> tuple[list[int], list[int]]:
-    """Return which zeros and which poles remain after cancellation."""
+    """Return the indices of the zeros and of the poles that remain after cancellation."""
     left = list(range(len(poles)))
     kept = []
     size = float(np.abs(poles).max(initial=0.0))
@@ -157,7 +157,7 @@ def sort_roots(roots: ComplexArray, jacobian: ComplexArray, covariance: Array) -
 
     Shapes: roots, jacobian (k,) and (p, k), covariance (p, p).
     """
-    # Both of a pair are as far from zero, but for rounding, whatever the unit of time.
+    # A complex pair has the same magnitude up to rounding errors, which must not affect the order.
     order = sorted(range(len(roots)), key=lambda k: (float(f"{abs(roots[k]):.11e}"), -roots[k].imag))
     errors = delta_method_std(jacobian, covariance)
     found = []
@@ -434,7 +434,7 @@ class FittedStateSpace:
         if not columns:
             known = dict.fromkeys(self.exact.channels)
             raise LodekitError(f"unknown input {input!r}; expected one of {', '.join(known)}")
-        # An input that acts with dead time alone has a column of its own all the same, of zeros.
+        # An input that only acts with dead time has an undelayed column of zeros as well.
         acting = [j for j in columns if any(part[:, j].any() for part in (self.B, self.D, self.D1))]
         return self.outputs.index(output), acting or columns
 
@@ -655,7 +655,7 @@ def transfer_function(
     return found.transfer_function(output or found.outputs[0], input or channels[0])
 
 
-#: So many points has a curve.
+#: Number of points of a curve.
 _N_POINTS = 240
 
 

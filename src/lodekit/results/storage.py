@@ -1,6 +1,6 @@
 """Storage of fits as JSON and arrays in one archive, without pickle, written completely or not at all.
 
-Of a record larger than memory the last rows are saved, with filter checkpoints that summarise all rows before, at the
+For a record larger than memory the last rows are saved, with filter checkpoints that summarise all earlier rows, at the
 estimate and at the neighbouring points that determine how predictions depend on the estimates.
 """
 
@@ -72,7 +72,7 @@ def pack_final_state(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _posterior_and_neighbours(fit: Fit, posterior: BatchedPosterior) -> Iterator[BatchedPosterior]:
-    """Yield the posterior, and those beside it that tell how predictions move with what was learned."""
+    """Yield the posterior, and those at neighbouring points for the Jacobian of predictions in the estimates."""
     yield posterior
     for _, above, below in fit.parameter_uncertainty.posterior_pairs:
         for own in (above, below):
@@ -81,7 +81,7 @@ def _posterior_and_neighbours(fit: Fit, posterior: BatchedPosterior) -> Iterator
 
 
 def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
-    """Return what `pack_final_state` took apart."""
+    """Return measurements from the result of `pack_final_state`."""
     tail, rows = state["tail"], arrays["tail_rows"]
     columns, noisy, names = tail["columns"], tail["noisy"], tail["names"]
     if rows.ndim != 2 or rows.shape[1] != 1 + len(columns) + len(noisy) or not set(names) <= set(columns):
@@ -101,7 +101,7 @@ def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> M
         tuple(names),
         tail["noise"],
         kept,
-        # No function of its own here: models are pickled.
+        # No local function: models are pickled.
         partial(iter, [block]),
         existing_store=spool,
         window=(first, last),
@@ -116,7 +116,7 @@ def unpack_final_state(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> M
 
 
 def _unpack_input_summary(packed: Sequence[Any], gap: Sequence[Any] | None) -> InputSampleStatistics:
-    """Return what is known of the samples of an input; models of earlier versions say nothing of gaps."""
+    """Return the statistics of the samples of an input; models of earlier versions contain no gaps."""
     count, mean, spread, largest = packed
     moved = None
     if gap is not None:
@@ -126,9 +126,9 @@ def _unpack_input_summary(packed: Sequence[Any], gap: Sequence[Any] | None) -> I
 
 
 FORMAT_VERSION = 7
-#: Format 2 held the negative of the log evidence; format 3 had no checksum; format 4 had one record; format 5 had no
-#: modes that are left open, and is written where there are none; format 6 held all rows, or none, and is written where
-#: they are not on disk.
+#: Format 2 contained the negative of the log evidence; format 3 had no checksum; format 4 had one record; format 5 had
+#: no diffuse modes, and is written if there are none; format 6 contained all rows, or none, and is written if they are
+#: not on disk.
 _READABLE_FORMATS = (2, 3, 4, 5, 6, FORMAT_VERSION)
 _FORMAT_WITHOUT_DIFFUSE_MODES = 5
 _FILE_KIND = "lodekit-model"
@@ -158,7 +158,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
     arrays |= {"x": optimum.x, "curvature": fit.observed_information, "at_bound": optimum.at_bound}
     state = {
         "system": fit.system.definition(),
-        # Models without inputs or disturbances stay readable for versions that know of none.
+        # Models without inputs or disturbances can still be read by versions that do not support these.
         "arguments": {k: v for k, v in fit.settings.to_dict().items() if k not in ("inputs", "disturbances") or v},
         "labels": fit.labels.to_dict(),
         "scaling": [units.start, units.time_scale],
@@ -198,10 +198,10 @@ def load_fit(path: str | Path) -> Fit:
         if shapes != ((size,), (size, size), (size,)) or not kinds <= set("fiub") or at_bound.dtype != bool:
             raise StorageError(f"{path} does not fit its own system; it was changed after it was saved")
         if size and not curvature.any():
-            # Earlier versions left it out where no parameter of the system was learned.
+            # Earlier versions did not save it if no parameter of the system was estimated.
             curvature = observed_information(setup.objective, x)
         value, converged, message, evaluations = state["optimum"]
-        # Format 2 held the negative, without the constants of priors.
+        # Format 2 contained the negative value, without the constants of priors.
         value = _verify_objective(setup, x, None if state["format"] == 2 else value, state, path)
         optimum = Optimum(x, value, converged, message, evaluations, at_bound)
         fit = assemble_fit(setup, optimum, curvature, Labels.from_dict(state.get("labels", {})))
@@ -210,7 +210,7 @@ def load_fit(path: str | Path) -> Fit:
         check_types(preference, dict[str, float])
         check_types(needs, dict[str, float])
         fit = replace(fit, hold_preference=preference, disturbance_gains=needs)
-        # Earlier versions did not save what was found out about a fit.
+        # Earlier versions did not save the diagnosis of a fit.
         if (known := state.get("diagnosis")) is None:
             return fit.with_diagnosis()
         diagnosis = Diagnosis.from_dict(known)
@@ -223,7 +223,7 @@ def load_fit(path: str | Path) -> Fit:
 def _verify_objective(
     setup: FitSetup, x: Any, stored: float | None, state: Mapping[str, Any], path: str | Path
 ) -> float:
-    """Return the objective at the optimum as it was stored, after computing it again; that alone where none was."""
+    """Return the stored objective after comparing it with a new computation, which is returned if none was stored."""
     with setup.limit_threads():
         found = float(setup.objective.value(x))
     if stored is None:
@@ -254,17 +254,17 @@ def _read_state(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _read_parameter_scales(state: Mapping[str, Any], system: System, measurements: Measurements) -> Any:
-    """Return the sizes to expect of parameters, which the vector of the search counts in, shape (p,)."""
+    """Return the expected magnitudes of parameters, the units of the search vector, shape (p,)."""
     known = state.get("sizes")
     if known is None:
-        # Before sizes came from the equations, and were saved: a start value, or the size of the data, up to one.
+        # In earlier versions: the start value, or the size of the data, at most one.
         unit = float(np.median([np.hypot(item.mean, item.std) for item in measurements.observable_statistics])) or 1.0
         known = {name: abs(each.start or 0.0) or min(unit, 1.0) for name, each in system.parameters.items()}
     return np.array([known.get(name, 1.0) for name in system.operator.ring.parameters])
 
 
 def _pack_records(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the measurements of all records as plain values and arrays; one alone as earlier formats have it."""
+    """Return the measurements of all records as plain values and arrays; a single record as in earlier formats."""
     if len(fit.record_fits) == 1:
         return _pack_measurements(fit)
     packed: list[dict[str, Any]] = []
@@ -277,7 +277,7 @@ def _pack_records(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _unpack_records(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> tuple[Measurements, dict[str, float]]:
-    """Return what `_pack_records` took apart, and when each of several records starts."""
+    """Return measurements from the result of `_pack_records`, and the start of each of several records."""
     if "records" not in state:
         return _unpack_measurements(state, arrays), {}
     records, starts = {}, {}
@@ -305,7 +305,7 @@ def _pack_measurements(fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _unpack_measurements(state: Mapping[str, Any], arrays: Mapping[str, Any]) -> Measurements:
-    """Return what `_pack_measurements` took apart."""
+    """Return measurements from the result of `_pack_measurements`."""
     if "tail" in state:
         return unpack_final_state(state, arrays)
     if "sums" in state:

@@ -72,9 +72,9 @@ def format_summary(
     return "\n".join(lines)
 
 
-#: A free run whose 95 % band holds less than this is not to be relied on, whatever is said of single rows.
+#: Free runs whose 95 % band has a smaller coverage are not reliable, even if one-step predictions are.
 _MIN_COVERAGE = 0.9
-#: A free run that removes less than this share of the variance is of no use.
+#: A free run that explains a smaller fraction of the variance is not useful.
 MIN_EXPLAINED = 0.5
 
 
@@ -91,7 +91,7 @@ class Summary(str):
     __slots__ = ("_html",)
     _html: str
 
-    def __new__(cls, text: str, html: str = "") -> Summary:  # noqa: D102 - the class says it
+    def __new__(cls, text: str, html: str = "") -> Summary:  # noqa: D102 - see the class
         found = super().__new__(cls, text)
         found._html = html
         return found
@@ -130,7 +130,7 @@ def summary(fit: Fit) -> Summary:
     ]
     fixed, shown = "" if fit.layout.estimates_mode_std else " (fixed)", displayed_hyperparameters(fit).items()
     others = {f"{name}{fixed * name.startswith(MODE_STD_LABEL)}": value for name, value in shown}
-    # What is best at zero is left at a limit of the search, whose number says nothing.
+    # Amplitudes estimated as zero are at a bound of the search, whose value is meaningless.
     for each in (each for each in fit.disturbances.values() if not each.deviation):
         others.pop(f"lengthscale of {each.name}", None)
         others[f"amplitude of {each.name} (std)"] = "0 (not needed)" if each.note != UNOBSERVED_MESSAGE else "unknown"
@@ -159,13 +159,13 @@ def summary(fit: Fit) -> Summary:
 
 
 def displayed_hyperparameters(fit: Fit) -> dict[str, float | str]:
-    """Return lengthscales and deviations by name as displayed; a diffuse initial state is shown as estimated."""
+    """Return lengthscales and amplitudes by name as displayed; a diffuse initial state is shown as estimated."""
     if fit.layout.diffuse_modes is None:
-        # The evidence does not depend on the size of a mode that no measured channel shows.
+        # The evidence does not depend on the amplitude of an unobservable mode.
         curvature = np.diag(fit.observed_information)[fit.layout.slices.mode_deviations]
         hidden = [f"{MODE_STD_LABEL} {i} (std)" for i, value in enumerate(curvature, 1) if abs(value) < 1e-3]
         return dict(fit.described_hyperparameters) | dict.fromkeys(hidden, "not determined")
-    # The value that stands for infinity is not informative.
+    # The large value that represents infinity is not informative.
     own: dict[str, float | str] = {
         name: value for name, value in fit.described_hyperparameters.items() if not name.startswith(MODE_STD_LABEL)
     }
@@ -289,7 +289,7 @@ def cov_params(fit: Fit) -> Array:
     True
     """
     found = fit.joint_fit.parameter_covariance
-    # What keeps flat directions finite there is seen in the fourth digit of others.
+    # The regularisation of flat directions changes other variances in the fourth digit.
     ratios = [
         each.std_error / spread if each.has_interval and spread > 0 else 1.0
         for each, spread in zip(fit.estimates.values(), np.sqrt(np.diag(found)).tolist(), strict=True)
@@ -328,11 +328,11 @@ def _is_fraction(given: object) -> bool:
 def describe_channel_validation(item: ChannelValidation) -> str:
     """Return how well an observable was predicted, in one sentence."""
     share, fit = item.coverage, item.fit_percent
-    # Below what it should be, a share is not rounded up to it.
+    # A coverage below the minimum is not rounded up to it.
     is_low = share < _MIN_COVERAGE
     shown = format_below(share, _MIN_COVERAGE)[0] if is_low else format_percent(share)
     band = f"{shown} of the measurements are inside the 95 % band"
-    # By chance, a band of 95 % holds 99 % of 200 independent values in one of 400 records.
+    # By chance, a 95 % band contains 99 % of 200 independent values in one of 400 records.
     band += ", which is wider than needed here" * (share >= 0.99 and len(item.times) >= 200)
     text = f"the free run of {item.title} has a fit of {fit:.0f} %, and {band}"
     removed, name = format_percent(item.explained_variance), item.title
@@ -341,7 +341,7 @@ def describe_channel_validation(item: ChannelValidation) -> str:
         f"the free run does not predict {name}: its own mean would be as good; {band}": fit <= 0,
         f"{text}: of little use, because it explains only {removed} of the variance": not item.useful,
         f"{text}: the model is useful, but do not rely on its bands": not item.calibrated,
-        # Where disturbances drive, what is judged is a row ahead: a free run may err on one side for long.
+        # With disturbances, one-step predictions are judged: errors of a free run may have the same sign for long.
         f"{text}: the model predicts the next row well, but the band of its free run is too narrow here": is_low,
         f"{text}: the model can be used for such free runs, but {'; '.join(item.misses)}": not item.adequate,
         f"{text}: but the model was fitted to these measurements; validate it on others": item.fitted,
@@ -364,7 +364,7 @@ def describe_initial_state(fit: Fit, start: str | int, count: int | None) -> str
 
 
 def describe_solution_sense(fit: Fit, own: Sequence[Equation]) -> str:
-    """Return in which sense the equations hold, given those that hold pointwise; empty if that is all of them."""
+    """Return in which sense the equations hold, given those that hold pointwise; empty if all of them do."""
     names = fit.setup.channels_without_values
     if not names:
         return ""

@@ -470,7 +470,7 @@ def _parse_given(fit: Fit, record: Measurements, given: str | Iterable[str] | No
         known = () if given is None else tuple(given)
     is_driven = bool(fit.measurements.inputs) or not fit.setup.reduced_system.free_functions
     if fit.prior.disturbances and (given is not None or not is_driven):
-        # A filter takes measurements in the order of time, and a matrix knows no disturbances.
+        # A filter processes measurements in the order of time, and the dense engine does not support disturbances.
         raise LodekitError(
             "a fit with disturbances has no known channels except its inputs; expected a fit with "
             f"inputs=, such as inputs={{{(*names, *known)[-1]!r}: 'hold'}}, and no given="
@@ -504,7 +504,7 @@ def _determines_all(fit: Fit, names: Sequence[str]) -> bool:
 
 
 def _parse_start(fit: Fit, start: str | int) -> int | None:
-    """Return how many measurements of each observable determine the initial state; None for all."""
+    """Return the number of measurements of each observable that determine the initial state; None for all."""
     if isinstance(start, str) and start == "all":
         return BURN_IN_ROWS if fit.prior.has_process else None
     if isinstance(start, bool) or not isinstance(start, int) or start < 1:
@@ -515,7 +515,7 @@ def _parse_start(fit: Fit, start: str | int) -> int | None:
 def _free_run(
     fit: Fit, record: Measurements, given: Sequence[str], count: int | None
 ) -> tuple[list[ChannelValidation], list[ValidationErrors]]:
-    """Return predictions of the free run, and their errors with their derivatives by all estimates.
+    """Return predictions of the free run, and their errors with derivatives in all estimates.
 
     The initial state is estimated from all measurements, or from the first `count` of each observable.
     """
@@ -537,8 +537,8 @@ def _targets(record: Measurements, given: Sequence[str]) -> list[TimeSeries]:
 def _setup_at(fit: Fit, record: Measurements, used: Measurements) -> tuple[FitSetup, Array]:
     """Return an engine on measurements of a record, and prior standard deviations of modes.
 
-    These are so large that the record alone determines its initial state: unless they were open, those of the fit
-    describe the initial state of its own record, which may have been at rest.
+    These are so large that the record alone determines its initial state: unless they are diffuse, those of the fit
+    describe the initial state of the fitted record, which may have been at rest.
     """
     units = replace(fit.prior.units, start=record.window[0])
     scales = dict(zip(fit.measurements.names, fit.prior.units.scales.tolist(), strict=True))
@@ -576,7 +576,7 @@ def _predict_targets(
             variance = posterior.variance(observables, item.times)[:, 0] / fit.residual_dof_fraction + item.std**2
             slopes = fit.inflate_shifts(uncertainty.mean_jacobian(observables, item.times))[:, :, 0]
         plain = variance + np.sum(slopes**2, axis=0)
-        # The run is as long as can be if all rows tell the initial state.
+        # If all rows determine the initial state, the largest model error is used.
         elapsed = np.full(len(item.times), np.inf) if used is record else item.times - used.window[1]
         curve = widen_free_run(fit, [item.observable], elapsed, (plain - item.std**2)[:, None])[:, 0]
         wider = np.sqrt((curve + item.std**2) / plain)
@@ -591,7 +591,7 @@ def _filtered_segments(
 ) -> Iterator[tuple[Sequence[TimeSeries], _FilterFunction]]:
     """Yield segments of the record, or all of it as one, each with its filter as a function of the hyperparameters.
 
-    Channels that are given come before all others.
+    Given channels are filtered before all others.
     """
     (setup, deviations), series, factory = _setup_at(fit, record, record), record.series, fit.engine_choice.factory
     change = {"noise_std": np.zeros(0), "mode_amplitudes": deviations}
@@ -615,7 +615,7 @@ def _predict_ahead(
         return {}, []
     order, targets = [item.observable for item in record.series], _targets(record, given)
     if given:
-        # As the model has them: nothing was calibrated with channels that are given.
+        # Uncalibrated bands: there is no calibration for given channels.
         bands = {item.observable: [ForecastBand(lead) for lead in leads.values()] for item in targets}
     else:
         bands = calibrate_bands(fit, [item.observable for item in targets], list(leads.values()))
@@ -633,7 +633,7 @@ def _predict_ahead(
         forecasts = forecast_with_bands(innovations, requested, slopes, dof_fraction, n_given)
         for (item, step), (number, band), forecast in zip(product(targets, leads), requested, forecasts, strict=True):
             times, values = segment[number].times, segment[number].values
-            # Nothing can be predicted before the initial state is known.
+            # Predictions begin when the initial state is determined.
             is_known = band.horizon.count_known(times, times) > BURN_IN_ROWS
             parts.setdefault((item.observable, step), []).append(np.stack([*forecast, values])[:, is_known])
         for name, found in errors.items():

@@ -20,13 +20,13 @@ from lodekit.support.text import format_number, format_uncertain
 
 #: A 95 % interval reaches this many standard deviations to either side.
 NORMAL_QUANTILE_95 = 1.959963984540054
-#: What is said of a parameter that the data do not determine, and of one that would go farther.
+#: Note of a parameter that the data do not identify.
 NOT_IDENTIFIED_MESSAGE = "not identified by these data"
-#: Of parameters at a bound that users gave, or at the limits of the search.
+#: Notes of parameters at a bound given by the user, or at the limits of the search.
 AT_BOUND_MESSAGES = AT_BOUND, AT_ZERO, AT_INFINITY = "at its bound", "tends to zero", "tends to infinity"
-#: Fewer degrees of freedom only mean that the standard error is hardly known.
+#: Smallest degrees of freedom; fewer only mean that the standard error itself is hardly known.
 _MIN_DOF = 3.0
-#: A larger standard error, on the scale of the search, means that nothing is known.
+#: A parameter with a larger standard error on the search scale is treated as unidentified.
 _MAX_KNOWN_STD = 30.0
 
 
@@ -39,7 +39,7 @@ class Estimate:
     value : float
         The estimate, or the fixed value.
     std_error : float
-        Standard error from the curvature at the optimum; zero if fixed, infinite if the data do not identify it.
+        Standard error from the Hessian at the optimum; zero if fixed, infinite if the data do not identify it.
     interval : (float, float)
         95 % interval; positive for positive parameters, and inside the bounds for bounded ones.
     identified : bool
@@ -70,7 +70,7 @@ class Estimate:
         return self.identified and self.std_error > 0.0 and math.isfinite(self.std_error)
 
     def __repr__(self) -> str:
-        # Digits beyond the error say nothing; `value` has them all.
+        # Digits beyond the standard error are meaningless; `value` has them all.
         low, high = (format_number(edge, self.std_error) for edge in self.interval)
         shown = f"value={format_number(self.value, self.std_error)}, std_error={self.std_error:.2g}"
         more = f", note={self.note!r}" if self.note else ""
@@ -125,7 +125,7 @@ def estimate_parameters(
         spread = factor * plain
         error = abs(transform.derivative(point)) * spread
         # Not identified: a factor of exp(3), or ten times the magnitude of an unbounded parameter; near zero, the
-        # scale of the search is arbitrarily fine.
+        # search scale is arbitrarily fine.
         size = max(abs(value), transform.expected_magnitude)
         flat = error > 10.0 * size if transform.is_unbounded else spread > 3.0
         if not math.isfinite(error) or spread == 0.0 or flat or not enough:
@@ -137,11 +137,11 @@ def estimate_parameters(
 
 
 def confidence_interval(transform: ParameterTransform, point: float, half_width: float) -> tuple[float, float]:
-    """Return an interval of given half-width on the scale of the search, or linearly without limits."""
+    """Return an interval of given half-width on the search scale; linear for unbounded parameters."""
     if not transform.is_unbounded:
         low, high = sorted((transform.forward(point - half_width), transform.forward(point + half_width)))
         return low, high
-    # The scale of the search is only a means there: it knows zero, which the data need not know.
+    # The search scale of an unbounded parameter is not linear near zero, a value that the data need not distinguish.
     linear = abs(transform.derivative(point)) * half_width
     return transform.forward(point) - linear, transform.forward(point) + linear
 
@@ -168,25 +168,25 @@ def inflated_quantile(confidence: float, dof: float, inflation_factor: float = 1
     return float(inflation_factor) * student_quantile(confidence, max(float(dof) / inflation_factor**2, _MIN_DOF))
 
 
-#: Steps of differences, in standard errors: long ones leave a valley that bends, but are needed next to a kink.
+#: Steps of differences, in standard errors: long ones leave a curved ridge, but are needed next to a kink.
 _DIFFERENCE_STEPS = 0.1, 0.5
 
 
 def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> tuple[Array, Array]:
-    """Return the degrees of freedom of each learned parameter's standard error, infinite where it is known, and bends.
+    """Return the degrees of freedom of each free parameter's standard error, infinite by default, and profile bends.
 
-    The standard error depends on noise, lengthscales and deviations, which are estimates as well. With the variance V
-    of a parameter, its slopes d in all of these, and their covariance C, the variance of V is ``d^T C d``; that of an
-    estimate from n independent normal errors is ``2 V^2 / n``. So n is what an interval's quantile of Student's
-    distribution takes: the approximation of Satterthwaite. For a single level of noise it is the textbook's.
+    The standard error depends on noise levels, lengthscales and amplitudes, which are estimates as well. With the
+    variance V of a parameter, its gradient d with respect to these, and their covariance C, the variance of V is
+    ``d^T C d``; that of a variance estimated from n independent normal errors is ``2 V^2 / n``. So n is the degrees of
+    freedom of Student's distribution (Satterthwaite approximation); with one noise level it is the textbook result.
 
-    V is an entry of the inverse curvature, and its slopes are third derivatives of the objective, twice along one
-    direction: a second difference of its gradient gives all of them, with two evaluations for each parameter.
+    V is an entry of the inverse information, and its gradient consists of third derivatives of the objective, twice
+    along one direction: a second difference of the gradient gives all of them, with two evaluations per parameter.
 
-    The same evaluations show how far a profile likelihood bends away from a parabola: by which share it falls less, on
-    one side, at two standard errors. With the second derivative q of the gradient along the direction d of a unit
-    standard error, and the fourth derivative f of the objective, ``P(s) = -s^2/2 + (d q) s^3/6 + f s^4/24
-    + (q^T C q - (d q)^2) s^4/8``, where the last term is what all others gain by following.
+    The same evaluations show how far a profile likelihood deviates from a parabola: the relative deviation of its fall
+    at two standard errors. With the second derivative q of the gradient along the direction d of a unit standard error,
+    and the fourth derivative f of the objective, ``P(s) = -s^2/2 + (d q) s^3/6 + f s^4/24
+    + (q^T C q - (d q)^2) s^4/8``, where the last term is the gain from re-optimising all other entries.
 
     Shapes: x (n,), covariance (n, n). Returns two arrays of shape (p,).
     """
@@ -201,33 +201,33 @@ def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> tupl
         return found, bends
     with np.errstate(all="ignore"):
         top, centre = objective.evaluate(x)
-        # Powers of ten away nothing is finite, and to find that out takes long.
+        # With very large standard errors, the objective is not finite at these points, and evaluations are slow.
         for k in np.flatnonzero(known[:count] & (np.diag(finite)[:count] < _MAX_KNOWN_STD**2)).tolist():
             for step in _DIFFERENCE_STEPS:
                 along = step * finite[k] / np.sqrt(finite[k, k])
                 (up, above), (down, below) = (objective.evaluate(x + sign * along) for sign in (1.0, -1.0))
-                # Next to a kink, short steps show nothing else.
+                # Next to a kink, short steps only measure the kink.
                 fall = 2.0 * top - up - down
                 if fall < 2.0 * step**2:
                     break
             if not fall > 0.0:
                 continue
-            # A fourth derivative changes the slopes twice as much, so that the curvature is the difference.
+            # A fourth derivative affects the gradient difference twice as much, so this combination cancels it.
             second, curvature = above + below - 2.0 * centre, 2.0 * fall - 0.5 * float(along @ (below - above))
-            # The slopes of V relative to V.
+            # The gradient of V relative to V.
             slopes = second[rest] / fall
             spread = float(slopes @ finite[rest, rest] @ slopes)
             if np.isfinite(spread) and spread > 0.0:
                 found[k] = max(2.0 / spread, _MIN_DOF)
-            # In units of a standard error; at two of them, as shares of the fall of a parabola.
+            # In units of a standard error; below, at two standard errors, relative to the fall of a parabola.
             cubic = float(along @ second) / (curvature * step)
             quartic = 12.0 * (1.0 - fall / curvature) / step**2
             transform = objective.layout.transforms[objective.layout.free_parameters[k]]
-            # Intervals of unbounded parameters are linear; the scale of the search is not, least of all next to zero.
+            # Intervals of unbounded parameters are linear; the search scale is not, least of all near zero.
             slope = transform.log_jacobian_gradient(float(x[k])) if transform.is_unbounded else 0.0
             linear = slope * float(np.sqrt(finite[k, k]))
             gain = float(second @ finite @ second) / curvature**2 - cubic**2
-            # What learned noise bends, Student's t accounts for.
+            # Student's t distribution accounts for the bend due to estimated noise.
             bend = 2.0 / 3.0 * abs(cubic + 3.0 * linear) + max(quartic / 3.0 + gain - 2.0 / found[k], 0.0)
             is_coarse = transform.is_unbounded and finite[k, k] > 0.25
             bends[k] = 0.0 if is_coarse else bend if curvature > 0.0 and np.isfinite(bend) else np.inf
@@ -235,17 +235,17 @@ def satterthwaite_dof(objective: Objective, x: Array, covariance: Array) -> tupl
 
 
 def _condition_on_unidentified(covariance: Array, n_parameters: int) -> Array:
-    """Return the covariance where parameters of which nothing is known, among the first so many, are held.
+    """Return the covariance conditioned on unidentified parameters, among the first `n_parameters` entries.
 
-    What makes up for them, as the deviation of a disturbance does for a factor before it, is open, too; with such a
-    parameter held it is known, and no standard error depends on where.
+    A quantity that is confounded with such a parameter, as the std of a disturbance with a factor in front of it, is
+    determined if the parameter is fixed; standard errors do not depend on the value at which it is fixed.
     """
     lost = np.flatnonzero(np.diag(covariance)[:n_parameters] >= _MAX_KNOWN_STD**2)
     if not len(lost):
         return covariance
     beside = covariance[:, lost]
     found: Array = covariance - beside @ np.linalg.pinv(covariance[np.ix_(lost, lost)], hermitian=True) @ beside.T
-    # Differences of large numbers: what is left of rounding is no variance.
+    # Differences of large numbers: a remainder of the size of rounding errors is not a variance.
     sizes = np.diag(covariance)
     gone = np.diag(found) <= 1e-10 * sizes
     found[gone], found[:, gone] = 0.0, 0.0

@@ -1,9 +1,9 @@
 """Prediction bands that follow errors of time-varying variance: a GARCH(1,1) filter and empirical calibration.
 
-The variance of innovations follows the last squares by a gain and returns to its mean with time (a GARCH(1,1) process,
-Bollerslev 1986, for irregular times). It is fitted to the innovations by maximum likelihood, and used if it gains more
-than chance allows. As in conformal prediction, bands are then scaled until they cover the nominal fraction of the
-fitted errors. These are smaller than future errors by the variance that the estimated parameters have absorbed.
+The variance of innovations follows recent squares with a gain and returns to its mean with time (a GARCH(1,1) process,
+Bollerslev 1986, for irregular times). It is fitted to the innovations by maximum likelihood, and used if the gain is
+significant. As in conformal prediction, bands are then scaled until they cover the nominal fraction of the fitted
+errors. These are smaller than future errors by the variance that the estimated parameters have absorbed.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from scipy.special import stdtrit
 from lodekit.support.arguments import Array
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
-#: The share of errors that bands have to hold.
+#: The nominal coverage of bands.
 _COVERAGE = 0.95
-#: Gains that are tried, and memories, in typical steps.
+#: Grid of gains, and of memory times in typical steps.
 _GAIN_GRID = np.array([0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8])
 _MEMORY_GRID = np.geomspace(1.0, 200.0, 12)
-#: Fewer errors say nothing of their sizes.
+#: Smallest number of errors for estimating their variance over time.
 _MIN_ERRORS = 50
-#: A root mean square takes fewer.
+#: Smallest number of errors for estimating a root mean square.
 _MIN_FREE_RUN_ERRORS = 20
-#: The last ones of so many tell.
+#: The model is fitted to the last rows of each record, at most this many.
 _MAX_ROWS = 20_000
-#: Where the size is followed, it is never taken to be less than this share of the mean square.
+#: Smallest variance, as a fraction of the mean square.
 _MIN_VARIANCE_RATIO = 0.05
 
 
 def median_step(times: Array) -> float:
-    """Return the median distance of neighbouring times."""
+    """Return the median sampling interval."""
     return float(np.median(np.diff(times))) if len(times) > 1 else 1.0
 
 
 @dataclass(frozen=True)
 class GarchVariance:
-    """How the size of innovations follows those before.
+    """A GARCH(1,1) model of the variance of innovations.
 
-    gain: What the last square counts; zero where the size does not change.
-    memory_time: After this time a change is forgotten to 1/e, in the user's time.
-    mean_square: The mean square of all of them.
-    log_likelihood_gain: How many nats likelier the innovations are so.
+    gain: The weight of the last square; zero if the variance is constant.
+    memory_time: The time in which a change decays to 1/e, in the user's time.
+    mean_square: The mean square of all innovations.
+    log_likelihood_gain: The gain in log likelihood over a constant variance, in nats.
     """
 
     gain: float = 0.0
@@ -53,7 +53,7 @@ class GarchVariance:
     log_likelihood_gain: float = 0.0
 
     def filter_variance(self, times: Array, innovations: Array) -> Array:
-        """Return mean squares to be expected after each innovation, one on the whole, shape (n,).
+        """Return the expected variance after each innovation, relative to the mean square, shape (n,).
 
         Shapes: times, innovations (n,).
         """
@@ -64,25 +64,23 @@ class GarchVariance:
         return _filter_variances(np.array([self.gain]), forgotten[:, None], scaled)[1][:, 0]
 
 
-#: The size of innovations does not change.
+#: A model of constant variance.
 CONSTANT_VARIANCE = GarchVariance()
 
 
 @dataclass(frozen=True)
 class ForecastErrorScale:
-    """How large errors of predictions some time ahead are, against what the model says.
+    """The size of prediction errors at a horizon, relative to the model.
 
-    persistence: Which share of what is known of the size, when the prediction is made, still holds when it comes
-        true.
-    scale: By which factor bands are wider besides, what parameters do to them included; below one where they are
-        narrower.
+    persistence: The fraction of the deviation of the variance from its mean that persists over the horizon.
+    scale: The factor of the standard deviation, parameter uncertainty included; below one if bands become narrower.
     """
 
     persistence: float = 0.0
     scale: float = 1.0
 
     def forecast_std(self, variance_ratios: Array, variances: Array, parameter_variance: Array | float = 0.0) -> Array:
-        """Return deviations of errors to come.
+        """Return the standard deviations of future errors.
 
         Shapes: variance_ratios (n,), variances (n,), parameter_variance (n,).
         """
@@ -90,17 +88,17 @@ class ForecastErrorScale:
         return np.asarray(self.scale * np.sqrt(expected * variances + parameter_variance))
 
 
-#: Errors are as large as the model says.
+#: Errors are as large as the model predicts.
 NOMINAL_SCALE = ForecastErrorScale()
 
 
 def _expected_variance(persistence: float, variance_ratios: Array) -> Array:
-    """Return mean squares of errors, one on the whole, where a share of what was known of their size still holds."""
+    """Return expected relative variances, given those at the time of prediction and their persistence."""
     return np.maximum(1.0 + persistence * (variance_ratios - 1.0), _MIN_VARIANCE_RATIO)
 
 
 def _filter_variances(gains: Array, decay: Array, innovations: Array) -> tuple[Array, Array]:
-    """Return mean squares before and after each innovation, (n, m), for m ways to follow them."""
+    """Return relative variances before and after each innovation, (n, m), for m pairs of gain and memory."""
     size = np.ones(len(gains))
     before, after = np.empty((2, len(innovations), len(gains)))
     for row, square in enumerate((innovations**2).tolist()):
@@ -112,7 +110,7 @@ def _filter_variances(gains: Array, decay: Array, innovations: Array) -> tuple[A
 
 
 def fit_garch(times: Sequence[Array], innovations: Sequence[Array]) -> GarchVariance:
-    """Fit the GARCH variance model; constant variance if it gains no more than chance.
+    """Fit the GARCH variance model; constant variance if the gain is not significant.
 
     Shapes: times, innovations (n,).
     """
@@ -131,7 +129,7 @@ def fit_garch(times: Sequence[Array], innovations: Sequence[Array]) -> GarchVari
         sizes, squares = _filter_variances(gains, forgotten, scaled)[0], scaled[:, None] ** 2
         total += 0.5 * np.sum(squares - squares / sizes - np.log(sizes), axis=0)
     best = int(np.argmax(total))
-    # One in a hundred records with constant variance gains seven nats.
+    # With constant variance, one in a hundred records gains seven nats.
     if not total[best] > 7.0:
         return CONSTANT_VARIANCE
     return GarchVariance(float(gains[best]), float(memories[best]), level, float(total[best]))
@@ -163,9 +161,9 @@ def calibrate_error_scale(
 
 
 def rolling_origin_scale(errors: Sequence[Array]) -> float:
-    """Return by which factor errors of free runs of one length are larger than expected, at least one.
+    """Return the factor by which errors of free runs of one length are larger than expected, at least one.
 
-    The quantile is that of Student for as many errors as are independent.
+    The quantile is that of Student's distribution with the effective number of independent errors.
 
     Shapes: errors (n,), standardised; NaN if unknown.
     """
@@ -178,17 +176,17 @@ def rolling_origin_scale(errors: Sequence[Array]) -> float:
 
 
 def _student_factor(effective_size: float) -> float:
-    """Return the 97.5 % quantile of Student over that of the normal distribution."""
+    """Return the 97.5 % quantile of Student's distribution divided by that of the normal distribution."""
     return float(stdtrit(max(effective_size, 4.0), 0.5 + 0.5 * _COVERAGE)) / NORMAL_QUANTILE_95
 
 
 def _estimate_scale(errors: Array, effective_size: float) -> float:
-    """Return by which factor bands are too narrow, where so many independent errors tell.
+    """Return the factor by which bands are too narrow, from errors equivalent to `effective_size` independent ones.
 
-    The share in the band decides, as in conformal prediction; but deviations are returned, and where they become
-    smaller, they stay above those of the errors. By chance alone the logarithm of the factor has the variance of that
-    of a quantile: one that is as large counts half, and one that is far larger counts in full. What a few errors tell
-    of their size is uncertain itself, as in the intervals of Student.
+    As in conformal prediction, it is determined by an empirical quantile; bands do not become narrower than the
+    standard deviation of the errors requires. The logarithm of the factor is shrunk towards zero according to the
+    sampling variance of a quantile: by half if they are equal, hardly if it is much larger. Student's quantile accounts
+    for the uncertainty of a standard deviation estimated from few errors.
     """
     sorted_ = np.sort(np.abs(errors))
     place = min(int(np.ceil((len(sorted_) + 1) * _COVERAGE)), len(sorted_)) - 1
@@ -200,7 +198,7 @@ def _estimate_scale(errors: Array, effective_size: float) -> float:
 
 
 def _estimate_persistence(errors: Array, variance_ratios: Array) -> float:
-    """Return which share of a change of sizes errors have kept, by likelihood."""
+    """Return the maximum-likelihood persistence of changes of the variance."""
     if not (variance_ratios != 1.0).any():
         return 0.0
     shares = np.linspace(0.0, 1.0, 21)
@@ -211,17 +209,17 @@ def _estimate_persistence(errors: Array, variance_ratios: Array) -> float:
 
 
 def _effective_sample_size(errors: Sequence[Array], horizon_rows: int) -> float:
-    """Return as many independent errors as tell as much about the share of a band.
+    """Return the number of independent errors with the same information about the coverage of a band.
 
-    Errors of a right model are correlated over fewer rows than predictions look ahead; of normal numbers with a
-    correlation, being in a band has about its square.
+    With a correct model, errors are correlated over fewer rows than the horizon; if normal numbers have a correlation,
+    the events of being inside a band have a correlation of about its square.
     """
     products, count = np.zeros(horizon_rows), 0
     for own in errors:
         count += int(np.isfinite(own).sum())
         filled = np.where(np.isfinite(own), own, 0.0)
         lags = min(horizon_rows, len(own))
-        # Zeros at the end keep it from coming round again.
+        # Zero padding prevents circular correlation.
         power = np.abs(np.fft.rfft(filled, len(own) + lags)) ** 2
         products[:lags] += np.fft.irfft(power, len(own) + lags)[:lags]
     if not products[0] > 0.0:

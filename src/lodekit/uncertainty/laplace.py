@@ -23,17 +23,17 @@ from lodekit.prior.prior import Hyperparameters
 from lodekit.support.arguments import Array, Mask
 
 T = TypeVar("T")
-#: What the data say nothing about is taken to be known to so many units of the scale of the search: a factor of 20.
+#: Standard deviation on the search scale, a factor of 20, that is assumed for entries that the data do not identify.
 UNIDENTIFIED_STD = 3.0
-#: Relative to the largest one, a curvature below this is rounding.
+#: Curvatures below this, relative to the largest one, are rounding errors.
 _EIGENVALUE_TOLERANCE = 1e-9
 
 
 def regularized_covariance_root(information: Array, free: Mask, prior_stds: Array) -> Array:
     """Return a root L of the regularised covariance, ``L L^T = (H + diag(prior_stds)^-2)^-1``, shape (n, k).
 
-    The prior keeps directions finite that the data do not identify; a direction in which the evidence grows counts as
-    flat. Shapes: information (n, n), free (n,), prior_stds (n,).
+    The prior keeps unidentified directions finite; directions of negative curvature are treated as flat. Shapes:
+    information (n, n), free (n,), prior_stds (n,).
     """
     inner = np.flatnonzero(free & np.isfinite(information).all(axis=0) & np.isfinite(prior_stds))
     total = np.zeros((len(information), len(inner)))
@@ -50,7 +50,7 @@ def regularized_covariance_root(information: Array, free: Mask, prior_stds: Arra
 
 
 def _mixture_shifts(centre: Array, values: Sequence[tuple[float, Array]]) -> list[Array]:
-    """Return how other optima, each with its drop of the log evidence, shift a value, by the root of their weights."""
+    """Return differences of a value at other optima, given with their drop of the objective, times root weights."""
     weights = [math.exp(-drop) for drop, _ in values]
     total = 1.0 + sum(weights)
     return [math.sqrt(weight / total) * (value - centre) for weight, (_, value) in zip(weights, values, strict=True)]
@@ -58,16 +58,16 @@ def _mixture_shifts(centre: Array, values: Sequence[tuple[float, Array]]) -> lis
 
 @dataclass(frozen=True, eq=False)
 class LaplaceApproximation:
-    """Everything that was learned as a normal distribution around the optimum, and what follows for predictions.
+    """A normal distribution of all estimates around the optimum, and its effect on predictions.
 
-    It is normal on the scale of the search, on which positive parameters, lengthscales, deviations and levels are
-    logarithms; in parameters that may have either sign it is normal in these themselves, like their intervals.
+    It is normal on the search scale, on which positive parameters, lengthscales, standard deviations and noise levels
+    are logarithms; for unbounded parameters it is normal in the parameters themselves, like their intervals.
 
     optimum: The centre.
     information: Minus the Hessian of the objective there; (n, n).
-    posterior_at: From hyperparameters to the posterior there.
-    alternatives: Other optima that fit about as well: points and their drops of the log evidence.
-    is_single_record: Whether that is the posterior of one record among several, and the objective that of all.
+    posterior_at: Function that returns the posterior at given hyperparameters.
+    alternatives: Other optima that fit about as well: points and their drops of the objective.
+    is_single_record: Whether the posterior is that of one of several records, and the objective that of all.
     """
 
     objective: Objective
@@ -81,12 +81,12 @@ class LaplaceApproximation:
     def covariance_root(self) -> Array:
         """A root of the covariance, shape (n, k): each column is one standard deviation in its direction."""
         layout, optimum = self.objective.layout, self.optimum
-        # How far from an estimate anything may be that the data say nothing about.
+        # Prior standard deviations of entries that the data do not identify.
         stds = np.full(layout.size, UNIDENTIFIED_STD)
         for position, number in enumerate(layout.free_parameters):
             transform, point = layout.transforms[number], float(optimum.x[position])
             if transform.is_unbounded:
-                # Near zero the scale of the search is arbitrarily fine.
+                # Near zero the search scale is arbitrarily fine.
                 size = max(abs(transform.forward(point)), transform.expected_magnitude)
                 stds[position] = 10.0 * size / transform.derivative(point)
         return regularized_covariance_root(self.information, ~optimum.at_bound, stds)
@@ -112,7 +112,7 @@ class LaplaceApproximation:
         return covariance
 
     def shifted_point(self, shift: Array) -> Array:
-        """Return the point that lies by a move, shape (n,), away from the optimum.
+        """Return the point at a shift, shape (n,), from the optimum; shifts of unbounded parameters are linear.
 
         Shapes: shift (n,).
         """
@@ -126,10 +126,10 @@ class LaplaceApproximation:
         return np.asarray(found)
 
     def mean_jacobian(self, observables: Observables, times: Array) -> Array:
-        """Return by how much the posterior mean moves with each column of `roots`, shape (k, n, o).
+        """Return the change of the posterior mean along each column of `covariance_root`, shape (k, n, o).
 
-        Summed over k, their products are the covariance that the estimates add to that of the posterior. The posteriors
-        at the neighbouring points are computed once; after that it takes 2 k plain means.
+        Summed over k, their products are the covariance due to parameter uncertainty. The posteriors at the
+        neighbouring points are cached if they are small; then this takes 2 k posterior means.
 
         Shapes: times (n,).
         """
@@ -140,9 +140,9 @@ class LaplaceApproximation:
         return np.stack(found) if found else np.zeros((0, len(times), observables.count))
 
     def mean_shifts(self, observables: Observables, times: Array) -> Array:
-        """Return `slopes`, and by how much the mean is elsewhere at rivals, each by the root of its share, (k, n, o).
+        """Return `mean_jacobian`, and differences of the mean at other optima times root weights, shape (k, n, o).
 
-        Summed over k, their products are the covariance that estimates and rivals add to that of the posterior.
+        Summed over k, their products are the covariance that estimates and other optima add to that of the posterior.
 
         Shapes: times (n,).
         """
@@ -155,7 +155,7 @@ class LaplaceApproximation:
         return np.concatenate([shifts, np.stack(_mixture_shifts(centre, means))])
 
     def shifts_of(self, function: Callable[[Hyperparameters], Array | None]) -> Array:
-        """Return by how much any answer moves with each column of `roots`, and at rivals, (k, ...), as `moves` does."""
+        """Return the changes of any function of the hyperparameters, (k, ...), as `mean_shifts` does for the mean."""
         layout = self.objective.layout
 
         def at(point: Array) -> Array | None:
@@ -179,8 +179,7 @@ class LaplaceApproximation:
     def sample_posteriors(self, size: int, generator: np.random.Generator) -> Iterator[tuple[Array, Posterior]]:
         """Yield points drawn from the distribution, each with the posterior there.
 
-        A point that the evidence all but rules out, though the normal distribution does not, is taken nearer to the
-        optimum.
+        A point at which the objective is far below its normal approximation is moved closer to the optimum.
         """
         for z in generator.standard_normal((size, self.covariance_root.shape[1])):
             for number in range(8):
@@ -197,20 +196,20 @@ class LaplaceApproximation:
 
     @cached_property
     def _max_value(self) -> float:
-        """The objective at the optimum; computed again, because saved models know another one from other versions."""
+        """The objective at the optimum, recomputed because models saved by other versions may have another value."""
         return self._objective_value(self.optimum.x, self._posterior_at_point(self.optimum.x))
 
     def _objective_value(self, point: Array, posterior: Posterior) -> float:
-        """Return the objective at a point where the posterior is known: it tells most of it, unless it is a part."""
+        """Return the objective at a point with a known posterior, whose log evidence is used if it is that of all."""
         if self.is_single_record:
             return self.objective.value(point)
         return posterior.value + self.objective.log_prior(point)[0]
 
     @property
     def posterior_pairs(self) -> Iterator[tuple[float, Posterior, Posterior]]:
-        """How far from the optimum neighbouring posteriors are, and those above and below, for each column of `roots`.
+        """The step and the posteriors at both sides of the optimum, for each column of `covariance_root`.
 
-        Columns along which no neighbour is known are left out.
+        Columns without a finite posterior on both sides are left out.
         """
         engine = self.objective.engine
         numbers = 2.0 * self.covariance_root.shape[1] * engine.size**2 if engine.benefits_from_threads else 0.0
@@ -222,9 +221,9 @@ class LaplaceApproximation:
         return list(self._difference_pairs(self._posterior_or_none))
 
     def _difference_pairs(self, evaluate: Callable[[Array], T | None]) -> Iterator[tuple[float, T, T]]:
-        """Yield a step, and values that many standard deviations above and below the optimum, for each column.
+        """Yield a step in standard deviations, and values above and below the optimum, for each column.
 
-        The smaller step is used if nothing is known at the larger one.
+        The smaller step is used if a value at the larger one is None.
         """
         for column in self.covariance_root.T:
             for step in (0.1, 0.01):
@@ -237,7 +236,7 @@ class LaplaceApproximation:
         return self.posterior_at(self.objective.layout.unpack(point))
 
     def _posterior_or_none(self, point: Array) -> Posterior | None:
-        """Return the posterior at a point; None where nothing finite can be said there."""
+        """Return the posterior at a point; None if it is not finite."""
         try:
             with np.errstate(all="ignore"):
                 found = self._posterior_at_point(point)

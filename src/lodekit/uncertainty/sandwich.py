@@ -28,7 +28,7 @@ def fit_autoregression(correlations: Array, n_rows: int) -> Array:
         if not 1e-4 < left <= 1.0:
             break
         criterion = n_rows * np.log(left) + 2.0 * order
-        # A higher order has to be better by more than rounding.
+        # A higher order must be better by more than rounding errors.
         if criterion < best - 1e-6:
             best, found = criterion, coefficients
     return found
@@ -60,11 +60,11 @@ def ar_autocorrelation(coefficients: Array, count: int) -> Array:
 def sandwich_covariance(
     jacobians: Sequence[Array], residuals: Sequence[Array], count: int | None = None
 ) -> tuple[Array, Array]:
-    """Return ``g^T R g`` for the errors that residuals tell of, and ``g^T g`` for independent ones, both (k, k).
+    """Return ``g^T R g`` with R estimated from the residuals, and ``g^T g`` for independent errors, both (k, k).
 
-    The correlations of residuals are smaller than those of errors, because the fit has taken its share of them: what
-    it takes from an autoregression is computed and given back, a few times. Columns after the first k are those of
-    initial states, which take their share, too.
+    The correlations of residuals are smaller than those of errors, because the fit absorbs a part of the errors: this
+    part is computed for an autoregression and added back, iteratively. Columns after the first k are those of initial
+    states, which absorb errors as well.
 
     Shapes: jacobians (n, k + modes), residuals (n,).
     """
@@ -81,15 +81,15 @@ def sandwich_covariance(
 def estimate_from_first_rows(
     shifts: Array, residuals: Array, observables: IndexArray, count: int
 ) -> tuple[Array, Array, float]:
-    """Return how estimates move if later rows are left out, their sandwich covariance, and the variance of residuals.
+    """Return the change of estimates without later rows, their sandwich covariance, and the variance of residuals.
 
-    All in units of the estimates from all rows, to first order: ``P b`` with ``P = (I - A)^-1``, where A and b are
+    To first order, in units of the standard errors from all rows: ``P b`` with ``P = (I - A)^-1``, where A and b are
     information and score of the later rows.
 
     Shapes: shifts (k, n), residuals (n,), observables (n,); returns (k,), (k, k).
     """
     values, vectors = np.linalg.eigh(np.eye(len(shifts)) - shifts @ shifts.T)
-    # Other records and the prior know at least something of every direction.
+    # Other records and the prior contribute at least some information in every direction.
     information = (vectors * np.maximum(values, 1e-3)) @ vectors.T + shifts[:, :count] @ shifts[:, :count].T
     plain = np.linalg.inv(information)
     move = plain @ (shifts[:, count:] @ residuals[count:])
@@ -104,11 +104,11 @@ def estimate_from_first_rows(
 
 
 def _error_correlations(jacobian: Array, residuals: Array) -> tuple[Array, float]:
-    """Return the correlations of errors at all lags, and their variance against that of independent ones."""
+    """Return the correlations of errors at all lags, and their variance relative to that of independent errors."""
     # At most order 8, with ten residuals per order.
     size, lags = len(residuals), max(1, min(8, len(residuals) // 10))
     if size <= lags:
-        # One residual resembles nothing.
+        # A single residual has no neighbours.
         return np.eye(1, size)[0], 1.0
     observed = np.array([float(residuals[lag:] @ residuals[: size - lag]) for lag in range(lags + 1)])
     basis_vectors, sizes, _ = np.linalg.svd(jacobian, full_matrices=False)
@@ -120,12 +120,12 @@ def _error_correlations(jacobian: Array, residuals: Array) -> tuple[Array, float
         expected = _expected_residual_products(basis, correlations, lags)
         scale = float(observed[0] / max(expected[0], 0.2 * size))
         sums = observed + scale * (counts * correlations[: lags + 1] - expected)
-    # That a fit takes its share of independent errors, too, is known already.
+    # Standard errors already account for the part of independent errors that the fit absorbs.
     return correlations, scale * (size - basis.shape[1]) / size
 
 
 def _expected_residual_products(basis: Array, correlations: Array, lags: int) -> Array:
-    """Return sums of products at some lags to be expected of residuals: of errors less their part in a basis."""
+    """Return expected sums of products of residuals, errors minus their projection on a basis, at lags 0 to `lags`."""
     spread = matmul_toeplitz(correlations, basis)
     inner, size = basis.T @ spread, len(basis)
     found = []

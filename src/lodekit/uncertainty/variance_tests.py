@@ -1,10 +1,10 @@
 """Likelihood-ratio tests of disturbances: tests of standard deviations that cannot be negative (chi-bar-squared).
 
 Twice the gain in log likelihood is compared with its distribution without the disturbance. A standard deviation of zero
-is at the boundary: in half of all samples the best one is zero, and the gain is zero; in the other half it is
+is at the boundary: in half of all samples the estimate is zero, and the gain is zero; in the other half it is
 chi-squared with one degree of freedom (Chernoff 1954, Self and Liang 1987). An estimated lengthscale is undefined at a
-standard deviation of zero, and no simple law holds. It counts as one more degree of freedom, so that gains have one or
-two of them, which is conservative (`benchmarks/boundary.py`).
+standard deviation of zero, and the asymptotic distribution is not simple. It is treated as one more degree of freedom,
+so that gains have one or two of them, which is conservative (`benchmarks/boundary.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lodekit.support.text import format_probability
 from lodekit.system.dimensions import white_noise_unit
 from lodekit.system.system import System
 
-#: What is said of a disturbance that moves nothing that was measured.
+#: Note of a disturbance that has no effect on the measured channels.
 UNOBSERVED_MESSAGE = "nothing that was measured responds to it, so that nothing is known of it"
 
 
@@ -44,7 +44,7 @@ class Disturbance:
     lengthscale : float or None
         Lengthscale in the user's unit of time; None for white noise.
     gain : float
-        By how much the objective (log evidence plus log priors) exceeds that of a fit without it.
+        Gain of the objective (log evidence plus log priors) over a fit without it.
     p_value : float
         Probability of such a gain without the disturbance.
     needed : bool
@@ -67,7 +67,7 @@ class Disturbance:
     beside: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; numbers that are not finite are None."""
+        """Return plain values for JSON; non-finite numbers are None."""
         found = asdict(self)
         del found["beside"]
         is_odd = {key: isinstance(value, float) and not np.isfinite(value) for key, value in found.items()}
@@ -185,7 +185,7 @@ def _group_collinear(disturbed: CompiledDisturbances, theta: Array) -> list[int 
         rows.append(H @ states)
         states = F @ states / rate
     table = np.array(rows).reshape(len(rows), -1, len(disturbed.names))
-    # Observables may have any units.
+    # The comparison must not depend on the units of observables.
     table = table / np.maximum(np.abs(table).max(axis=(0, 2), initial=0.0), 1e-300)[:, None]
     columns = table.reshape(-1, len(disturbed.names)).T
     groups: list[int | None] = []

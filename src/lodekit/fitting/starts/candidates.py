@@ -34,7 +34,7 @@ class StartPoint:
     """A guess of the parameters and, after ranking, a starting point of the search.
 
     family: The method of the guess: ``"given"``, ``"weak"``, ``"smoothed"``, ``"decay"`` or ``"blind"``.
-    theta: Guessed values of the parameters, NaN where there are none; (p,).
+    theta: Guessed values of the parameters, NaN if there is no guess; (p,).
     value: The log evidence at the starting point.
     x: The starting point, a vector of the layout; (n,).
     """
@@ -45,7 +45,7 @@ class StartPoint:
     x: Array = field(default_factory=lambda: np.zeros(0))
 
     def is_trusted(self, layout: ParameterLayout) -> bool:
-        """Return whether the data themselves suggest all free parameters."""
+        """Return whether all free parameters were estimated from the data."""
         return self.family != "given" and not np.isnan(self.theta[layout.free_parameters]).any()
 
 
@@ -58,7 +58,7 @@ def collect_guesses(
 ) -> list[StartPoint]:
     """Return guesses of the parameters; start values of the user take precedence over estimates from the data.
 
-    Blind ones are always among them, unless the user has given all: every other way has data that mislead it.
+    Unless the user has given all start values, a blind guess is included, as every other method fails for some data.
     """
     layout = objective.layout
     given = [system.parameters[name].start for name in layout.names]
@@ -71,10 +71,10 @@ def collect_guesses(
     if equations and not system.delayed_channels:
         found += [("weak", theta) for theta in fit_weak_form(equations, layout, generator)[: opt.max_guesses]]
     elif equations and layout.n_processes:
-        # Without free functions, simulations are compared at many delays anyway.
+        # Without free functions, the output-error method compares many delays anyway.
         found += [("weak", theta) for theta in scan_delays(system, equations, layout, generator)]
     if equations and not any(each.has_inputs for each in equations):
-        # Nobody should smooth an input that jumps, nor what responds to it.
+        # Smoothing is unsuitable for inputs with jumps and for the responses to them.
         most = opt.max_gradient_matching_guesses
         found += [("smoothed", theta) for theta in fit_gradient_matching(equations, layout, most, generator)]
     if not any(inputs or ()):
@@ -87,9 +87,9 @@ def collect_guesses(
 
 
 def _clip_to_expected(layout: ParameterLayout, theta: Array) -> Array | None:
-    """Return values brought back to within some powers of ten of the size to expect; None where they are there.
+    """Return parameter values clipped to a log distance from the expected magnitudes; None if nothing changes.
 
-    A parameter that is all but zero, or huge, may do nothing to the evidence any more: a search would not find back.
+    The evidence may not depend on a parameter that is almost zero, or huge, so a search would not return from there.
     """
     far, clipped = options.SEARCH.max_guess_log_distance, theta.copy()
     for number, transform in layout.transforms.items():
@@ -112,9 +112,9 @@ def build_start_points(
     generator: np.random.Generator,
     noise_estimate: Array | None = None,
 ) -> list[StartPoint]:
-    """Return the most promising starts, best first; but the second is the best of another family than the first.
+    """Return the most promising starts, best first, except that the second one is of another family than the first.
 
-    All guesses are compared at few hyperparameters; the best ones, and the best of another family, at many.
+    All guesses are compared at few hyperparameters; the best one, and the best of another family, at many.
     """
     opt = options.SEARCH
     engine, layout = objective.engine, objective.layout
@@ -157,7 +157,7 @@ def _evaluate_grid(
     noise: Array,
     grid: Iterable[tuple[float, bool]],
 ) -> list[StartPoint]:
-    """Return starts at values of the parameters, best first: at each lengthscale, with variances matched or large."""
+    """Return starts at given parameter values, best first, for each lengthscale and rule for matching variances."""
     sizes, starts = VarianceTargets.evaluate_at(engine, theta), []
     for lengthscale, generous in grid:
         hyper = match_variances(engine, layout, sizes, lengthscale, noise, match_largest=generous)
@@ -176,29 +176,29 @@ def _select_distinct_starts(starts: Sequence[StartPoint], restarts: int) -> list
     chosen = ranked[:1]
     chosen += [start for start in ranked[1:] if start.family != chosen[0].family and _is_distinct(start, chosen)][:1]
     for start in ranked:
-        # Starts that differ in nothing but the noise lead to the same place.
+        # Starts close to a chosen one lead to the same optimum.
         if len(chosen) < restarts and _is_distinct(start, chosen):
             chosen.append(start)
     return chosen[:restarts]
 
 
 def _is_distinct(start: StartPoint, others: Sequence[StartPoint]) -> bool:
-    """Return whether a start is far enough from others to lead elsewhere."""
+    """Return whether a start is farther than `start_distance` from all others."""
     return all(np.max(np.abs(start.x - other.x), initial=0.0) > options.SEARCH.start_distance for other in others)
 
 
 def estimate_correlation_time(series: Sequence[TimeSeries]) -> float:
     """Return the correlation time of the fastest of some series, in the user's time; infinite if unknown.
 
-    Where a squared exponential has fallen to exp(-1/2), the distance is its lengthscale; an oscillation gets there
-    before a sixth of its period.
+    This is the lag at which the autocorrelation falls to exp(-1/2): the lengthscale of a squared exponential, and less
+    than a sixth of the period of an oscillation.
     """
     opt, shortest = options.SEARCH, np.inf
     for item in series:
         size = max(1, -(-len(item.values) // opt.max_correlated_rows))
         lag, time = _correlation_lag(item.times, item.values, size)
         if size > 1 and lag < opt.min_averaged_lag:
-            # It changes between the rows that were averaged.
+            # The series changes too fast for averaging.
             _, time = _correlation_lag(item.times, item.values, 1)
         shortest = min(shortest, time)
     return shortest
@@ -210,7 +210,7 @@ def median_correlation_time(records: Iterable[Measurements]) -> float:
 
 
 def _correlation_lag(times: Array, values: Array, group_size: int) -> tuple[float, float]:
-    """Return how far the correlation falls to exp(-1/2), in groups of rows and in time; infinite if unknown."""
+    """Return the lag of correlation exp(-1/2), in groups of rows and in time; infinite if unknown."""
     end, threshold = len(values) // group_size * group_size, float(np.exp(-0.5))
     times, values = (part[:end].reshape(-1, group_size).mean(axis=1) for part in (times, values))
     n = len(values)
@@ -234,7 +234,7 @@ def _correlation_lag(times: Array, values: Array, group_size: int) -> tuple[floa
 
 
 def explain_infeasible_start(objective: Objective, guess_theta: Array, generator: np.random.Generator) -> str:
-    """Return why a guess gives no finite log evidence, as a sentence; empty where nothing is known.
+    """Return why a guess gives no finite log evidence, as a sentence; empty if unknown.
 
     Shapes: guess_theta (p,).
     """
@@ -250,7 +250,7 @@ def explain_infeasible_start(objective: Objective, guess_theta: Array, generator
 def _complete_guesses(
     layout: ParameterLayout, guesses: Sequence[StartPoint], n_blind: int, generator: np.random.Generator
 ) -> Iterator[tuple[Array, StartPoint]]:
-    """Yield complete parameter vectors with their guesses, random values in place of gaps."""
+    """Yield complete parameter vectors with their guesses; missing values are drawn at random."""
     for guess in guesses:
         known = np.where(np.isnan(layout.fixed_values), guess.theta, layout.fixed_values)
         gaps = [number for number in layout.free_parameters if np.isnan(known[number])]
@@ -262,10 +262,10 @@ def _complete_guesses(
 
 @dataclass(frozen=True)
 class VarianceTargets:
-    """The sizes of the data, and of what the prior is made of, at some values of the parameters.
+    """Mean squares of the data and of the basis functions of modes at given parameter values.
 
     theta: Values of all parameters; (p,).
-    coefficients: Of the measured observables on free functions and modes, in scaled units.
+    coefficients: Coefficients of the measured observables on free functions and modes, in scaled units.
     data_mean_squares: The mean square of the data of each observable, scaled; (o,).
     mode_mean_squares: The mean square of each basis function of the modes, scaled, over all observables; (r,).
     """
@@ -277,7 +277,7 @@ class VarianceTargets:
 
     @classmethod
     def evaluate_at(cls, engine: Engine, theta: Array) -> VarianceTargets:
-        """Return the sizes at some values of the parameters.
+        """Return the variance targets at given parameter values.
 
         Shapes: theta (p,).
         """
@@ -294,10 +294,10 @@ def match_variances(
     *,
     match_largest: bool = False,
 ) -> Hyperparameters | None:
-    """Return hyperparameters whose prior has about the variance of the data; None where they would be no new ones.
+    """Return hyperparameters whose prior variances match those of the data; None if `match_largest` changes nothing.
 
-    A free function moves some observables more than others: it is given the deviation that suits them on average, or,
-    generously, the one that the least moved asks for; where these are about the same, the latter is no new start.
+    The standard deviation of a free function matches the ratio of variances averaged over observables, or the largest
+    ratio with `match_largest`; if these are about the same, the latter is not a new start.
     """
     prior, free, target = engine.prior, targets.coefficients.free, targets.data_mean_squares
     lengthscales, deviations = np.full(layout.n_processes, lengthscale), np.ones(len(prior.kernels))
@@ -331,7 +331,7 @@ def initialize_disturbances(
     share: float = options.SEARCH.disturbance_share,
     lengthscale: float = options.SEARCH.disturbance_lengthscale,
 ) -> Hyperparameters:
-    """Return hyperparameters with disturbances that move observables by about a share of their data."""
+    """Return hyperparameters with disturbances whose responses are about `share` times the size of the data."""
     coefficients = engine.prior.observables.evaluate(hyper.theta)
     target, _ = engine.mean_squares(coefficients)
     with np.errstate(all="ignore"):
@@ -346,14 +346,14 @@ def initialize_disturbances(
 def rank_disturbance_starts(
     objective: Objective, origins: Sequence[Hyperparameters], noise_estimate: Array | None
 ) -> list[Array]:
-    """Return the most promising starts that differ, best first.
+    """Return the most promising distinct starts, best first.
 
-    What suits the first origin best is tried at the others.
+    Only the best combinations at the first origin are tried at the others.
     """
     opt = options.SEARCH
     engine, layout = objective.engine, objective.layout
     units = engine.prior.noise.level_scales[: layout.n_noise_levels]
-    # Noise as it was found without disturbances, or as neighbours suggest.
+    # Noise levels of the fit without disturbances, or those estimated from differences of neighbours.
     levels: list[Array | None] = [None]
     if noise_estimate is not None and layout.n_noise_levels:
         levels.append(np.clip(noise_estimate, opt.min_start_noise_fraction * units, None))

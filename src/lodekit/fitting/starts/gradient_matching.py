@@ -42,7 +42,7 @@ def fit_gradient_matching(
     for attempt in range(max(opt.n_least_squares_starts, count)):
         drawn = zip(involved, layout.draw_starts(involved, attempt, generator).tolist(), strict=True)
         x0 = np.array([layout.transforms[n].inverse(value) for n, value in drawn]) - centre
-        # Every step takes as many evaluations as there are parameters, and one more.
+        # Each step takes one evaluation plus one per parameter.
         result = least_squares(mismatch, x0, method="lm", max_nfev=opt.matching_max_steps * (len(x0) + 1))
         found.append((float(result.cost), attempt, np.clip(result.x, -far, far)))
         lowest = min(cost for cost, *_ in found)
@@ -61,7 +61,7 @@ def fit_gradient_matching(
 
 
 def _smooth_terms(equations: InputOutputEquations) -> tuple[Array, Array]:
-    """Return times, (n,), and the smoothed derivative there that each term of the equations multiplies, (terms, n)."""
+    """Return times, (n,), and the smoothed derivative of each term of the equations at these times, (terms, n)."""
     start, stop = equations.window
     margin = options.SEARCH.matching_margin * (stop - start)
     grid = np.linspace(start + margin, stop - margin, options.SEARCH.n_matching_times)
@@ -72,7 +72,7 @@ def _smooth_terms(equations: InputOutputEquations) -> tuple[Array, Array]:
 
 
 def _relative_residuals(equations: InputOutputEquations, times: Array, derivatives: Array, theta: Array) -> Array:
-    """Return the residuals of all equations at values of the parameters, each relative to the size of its terms."""
+    """Return the residuals of all equations at given parameter values, relative to the RMS size of their terms."""
     belongs = (np.arange(equations.n_equations)[:, None] == equations.term_equation).astype(float)
     with np.errstate(all="ignore"):
         parts = equations.coefficients.evaluate_values(np, theta)[:, None] * derivatives
@@ -85,13 +85,13 @@ def _relative_residuals(equations: InputOutputEquations, times: Array, derivativ
 
 
 def _smooth_series(series: Sequence[TimeSeries], grid: Array, orders: Sequence[int]) -> list[list[Array]]:
-    """Return each smoothed series and its derivatives on a grid: a squared-exponential regression of best evidence."""
+    """Return smoothed series and derivatives on a grid, by squared-exponential regression with the largest evidence."""
     found: list[list[Array]] = [[] for _ in series]
     groups: dict[bytes, list[int]] = {}
     for number, item in enumerate(series):
         groups.setdefault(item.times.tobytes(), []).append(number)
     for numbers in groups.values():
-        # Those with the same times have the same covariances.
+        # Series with the same times share one covariance matrix.
         step = max(1, len(series[numbers[0]].times) // options.SEARCH.max_smoothed_rows)
         times, span = series[numbers[0]].times[::step], float(np.ptp(series[numbers[0]].times)) or 1.0
         values = np.stack([series[number].values[::step] for number in numbers], axis=1)
@@ -106,7 +106,7 @@ def _smooth_series(series: Sequence[TimeSeries], grid: Array, orders: Sequence[i
 
 
 def _regress_on_grid(lag: Array, values: Array) -> tuple[Array, Array]:
-    """Return the lengthscale of best evidence of each column of values, (s,), and its weights, (n, s); zero for none.
+    """Return the lengthscale of largest evidence of each column, (s,), and its weights, (n, s); zero if none works.
 
     Shapes: lag (n, n), values (n, s).
     """

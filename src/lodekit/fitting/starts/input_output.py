@@ -28,18 +28,17 @@ from lodekit.system.system import System
 class InputOutputEquations:
     """Equations between measured observables: sums of terms ``coefficient(parameters) * derivative of an observable``.
 
-    n_equations: How many equations there are.
-    series: The measurements that occur.
-    coefficients: One for each term.
-    term_equation, term_series, term_order: The equation each term belongs to, which series it takes, and the order of
-        the derivative; (terms,).
+    n_equations: Number of equations.
+    series: The measured series and known inputs that occur.
+    coefficients: The coefficient of each term.
+    term_equation, term_series, term_order: Equation, series and order of the derivative of each term; (terms,).
     forcing: The known right-hand sides.
-    parameter_indices: The learned parameters that occur.
-    window: The time over which all of the series were measured.
-    holds: What each series does between its samples, where it is a known input: ``"hold"`` or ``"linear"``; empty
-        where it was measured.
-    delay_index: Which of the delayed channels of the system each series is; -1 where it is none. They are not delayed
-        yet.
+    parameter_indices: The free parameters that occur.
+    window: The time window in which all measured series have data.
+    holds: The interpolation of each series that is a known input, ``"hold"`` or ``"linear"``; empty for measured
+        series.
+    delay_index: The number of the delayed channel of the system that each series is, or -1; the series are not
+        delayed yet.
     """
 
     n_equations: int
@@ -55,7 +54,7 @@ class InputOutputEquations:
     delay_index: list[int]
 
     def with_delays(self, delays: Array) -> InputOutputEquations:
-        """Return the equations with delayed inputs so much later."""
+        """Return the equations with their delayed inputs shifted by these delays."""
         series = [
             item if lag < 0 else TimeSeries(item.observable, item.times + delays[lag], item.values, item.std)
             for item, lag in zip(self.series, self.delay_index, strict=True)
@@ -68,7 +67,7 @@ class InputOutputEquations:
         return any(self.holds)
 
     def max_order(self, column: int) -> int:
-        """Return the highest derivative of one of the series that occurs."""
+        """Return the highest order of a derivative of one of the series."""
         return int(self.term_order[self.term_series == column].max(initial=0))
 
 
@@ -78,8 +77,8 @@ def derive_input_output_equations(
     layout: ParameterLayout,
     inputs: Sequence[Mapping[str, InputSignal]] | None = None,
 ) -> list[InputOutputEquations]:
-    """Return the equations between what was measured in each record; none for a record that has none."""
-    # Algebra is dear, and most records measure the same.
+    """Return the equations between the measured observables of each record; records without any are omitted."""
+    # Elimination is expensive, and most records measure the same observables.
     made: dict[tuple[str, ...], InputOutputEquations | None] = {}
     found = []
     for series, signals in zip(records, inputs or [{}] * len(records), strict=True):
@@ -104,16 +103,16 @@ def derive_input_output_equations(
 def _derive_for_record(
     system: System, observed: Sequence[TimeSeries], layout: ParameterLayout, inputs: Mapping[str, InputSignal]
 ) -> InputOutputEquations | None:
-    """Return the equations between measured observables; None where there are none, or none with a learned parameter.
+    """Return the equations between measured observables; None if there are none, or none with a free parameter.
 
-    Which names occur is what counts here: each record has its own series and window.
+    Only the names of the series matter here; each record has its own series and window.
     """
     measured, delayed = len(observed), system.delayed_channels
     observed = [*observed, *_input_series(system, inputs)]
     try:
         operator, forcing = _eliminate_unmeasured(system, observed)
     except AlgebraError:
-        # Too large to eliminate what is hidden; a start is no more than a start.
+        # The elimination is too large; these equations only serve to find starting points.
         return None
     numbers = [i for i, row in enumerate(operator.rows) if any(row)]
     involved = _free_parameters_occurring(operator, forcing, numbers, layout)
@@ -137,7 +136,7 @@ def _derive_for_record(
 
 
 def _input_series(system: System, inputs: Mapping[str, InputSignal]) -> list[TimeSeries]:
-    """Return known inputs, and those that act later, as series without noise; none is delayed yet."""
+    """Return known inputs and delayed inputs as series without noise; the latter are not shifted yet."""
     known = dict(inputs)
     known |= {name: known[name.channel] for name in system.delayed_channels if name.channel in known}
     return [
@@ -154,7 +153,7 @@ def _eliminate_unmeasured(
     operator, forcing, ring = system.operator, list(system.forcing), system.operator.ring
     columns = [*system.channels, *others]
     if others:
-        # An observable is one more channel: expression less observable is zero.
+        # An observable becomes a channel by the equation: expression minus observable = 0.
         more, known = ObservableCompiler(system).parse(others)
         blank = OperatorMatrix.from_vectors(ring, [[[] for _ in others] for _ in operator.rows], len(others))
         minus = -OperatorMatrix.identity(ring, len(others), operator.variable)
@@ -168,7 +167,7 @@ def _eliminate_unmeasured(
 def _free_parameters_occurring(
     operator: OperatorMatrix, forcing: Sequence[ExponentialPolynomial], usable: Sequence[int], layout: ParameterLayout
 ) -> list[int]:
-    """Return the learned parameters that occur in some of the equations."""
+    """Return the free parameters that occur in some of the equations."""
     ring = operator.ring
     elements = [operator.denominators[i] for i in usable]
     elements += [value for i in usable for entry in operator.rows[i] for value in entry]

@@ -17,9 +17,9 @@ from lodekit.support.arguments import Array, ComplexArray
 def fit_oscillations(
     prior: Prior, series: list[TimeSeries], layout: ParameterLayout, generator: np.random.Generator
 ) -> list[Array]:
-    """Return values of the parameters at which the system oscillates as the data do, each of shape (p,), best first.
+    """Return parameter values at which the poles match oscillations in the data, each of shape (p,), best first.
 
-    The list is empty where a free function drives the system, or no root depends on a parameter.
+    The list is empty if a free function drives the system, or fewer than two roots depend on parameters.
     """
     opt = options.SEARCH
     factors, compiled = parametric_pole_factors(prior), prior.observables.compiled.factors
@@ -38,15 +38,15 @@ def fit_oscillations(
 
 
 def find_damped_oscillations(item: TimeSeries, count: int) -> list[complex]:
-    """Return exponents of the strongest decaying oscillations in a series, with imaginary parts above zero.
+    """Return exponents of the strongest decaying oscillations in a series, with positive imaginary parts.
 
-    Each is the one that, fitted alone, takes most away from what those before it have left.
+    Each is the one that reduces the residuals of the previous ones most (matching pursuit).
     """
     opt = options.SEARCH
     times, values = item.times[: opt.max_periodogram_rows], item.values[: opt.max_periodogram_rows]
     span = float(np.ptp(times)) or 1.0
     s, left = (times - times.min()) / span, values - values.mean()
-    # Half a turn from one time to the next: nothing faster can be seen.
+    # The Nyquist frequency: half a period per sampling interval.
     highest = np.pi * len(np.unique(times))
     grid = np.arange(1.0, max(highest, 4.0), 2.0 * np.pi * opt.frequency_step)
     found: list[complex] = []
@@ -54,7 +54,7 @@ def find_damped_oscillations(item: TimeSeries, count: int) -> list[complex]:
         rates = [complex(-decay, omega) for decay in opt.decay_rates for omega in grid]
         best = _strongest_exponent(s, left, np.array(rates))
         for step in (0.5, 0.2, 0.07, 0.02):
-            # The top of a peak, and how wide it is, on finer and finer grids around it.
+            # Position and width of the peak, on finer and finer grids around it.
             around = [
                 complex(best.real + a * step * 4.0, best.imag + b * step) for a in range(-2, 3) for b in range(-3, 4)
             ]
@@ -67,13 +67,13 @@ def find_damped_oscillations(item: TimeSeries, count: int) -> list[complex]:
 
 
 def _strongest_exponent(scaled_times: Array, values: Array, exponents: ComplexArray) -> complex:
-    """Return the exponent whose oscillation takes most of the sum of squares away."""
+    """Return the exponent whose oscillation reduces the sum of squares most."""
     power = np.empty(len(exponents))
     for first in range(0, len(exponents), 256):
         part = exponents[first : first + 256]
         shapes = np.exp(part[:, None] * scaled_times)
         a, b = shapes.real, shapes.imag
-        # Least squares on a cosine and a sine, solved by hand for all exponents at once.
+        # Least squares on a cosine and a sine, in closed form for all exponents at once.
         aa, bb, ab = (a * a).sum(1), (b * b).sum(1), (a * b).sum(1)
         ya, yb = a @ values, b @ values
         bottom, top = aa * bb - ab * ab, bb * ya**2 - 2.0 * ab * ya * yb + aa * yb**2
@@ -82,7 +82,7 @@ def _strongest_exponent(scaled_times: Array, values: Array, exponents: ComplexAr
 
 
 def parametric_pole_factors(prior: Prior) -> list[int]:
-    """Return the factors whose roots depend on parameters; none where a free function drives the system."""
+    """Return the factors whose roots depend on parameters; none if a free function drives the system."""
     if prior.kernels or any(group.has_state_matrix for group in prior.groups):
         return []
     return sorted({group.factor for group in prior.groups if group.root is None})
@@ -96,7 +96,7 @@ def parameters_from_poles(
     generator: np.random.Generator,
     initial_theta: Array | None = None,
 ) -> Array | None:
-    """Return parameters at which exponents, in scaled time, come closest to roots; None where nothing is finite.
+    """Return parameters at which exponents, in scaled time, are closest to roots; None if nothing is finite.
 
     Shapes: poles (r,), initial_theta (p,).
     """

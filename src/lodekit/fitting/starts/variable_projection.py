@@ -1,9 +1,9 @@
 """Least squares of simulations: variable projection with the Levenberg-Marquardt method and geodesic acceleration.
 
-What known inputs drive is a known function of the parameters plus modes, whose amplitudes are linear: they follow by a
-regression, and only parameters are searched (variable projection, Golub and Pereyra 1973). The objective is the sum of
-the logarithms of the residual variances of the observables. Steps follow curved valleys by geodesic acceleration
-(Transtrum and Sethna 2012).
+The response to known inputs is a known function of the parameters plus modes with linear amplitudes: these follow by
+linear regression, and only the parameters are searched (variable projection, Golub and Pereyra 1973). The objective is
+a weighted sum of the logarithms of the residual variances of the observables. Steps follow curved valleys by geodesic
+acceleration (Transtrum and Sethna 2012).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from lodekit.support.arguments import Array, IndexArray, Mask
 
 @dataclass(frozen=True, eq=False)
 class ProjectedFit:
-    """A simulation at some values of the parameters, with the best amplitudes of modes.
+    """A simulation at given parameter values, with the best amplitudes of modes.
 
     z: Coordinates of the parameters.
-    deviance: What is minimised: about minus the log likelihood.
-    residuals: What is left of the data, scaled; (m,).
-    noise_std: The noise of each observable, scaled; (o,).
-    mode_amplitudes: Of the modes, in each record; (k, r).
-    jacobian: Derivatives of what is left, with amplitudes that follow, in the coordinates, in units of the noise;
-        without columns where they were not wanted; (m, parameters).
+    deviance: The function that is minimised: about minus the log likelihood.
+    residuals: Data minus simulation, scaled; (m,).
+    noise_std: The noise standard deviation of each observable, scaled; (o,).
+    mode_amplitudes: The amplitudes of the modes in each record; (k, r).
+    jacobian: Derivatives of the projected residuals, in units of the noise, with respect to the coordinates; without
+        columns if it was not requested; (m, parameters).
     """
 
     z: Array
@@ -47,7 +47,7 @@ class ProjectedFit:
 
 
 def union_times(series: Sequence[TimeSeries]) -> Array:
-    """Return all different times of some series, ascending."""
+    """Return all distinct times of some series, ascending."""
     return np.unique(np.concatenate([item.times for item in series]))
 
 
@@ -55,10 +55,11 @@ def union_times(series: Sequence[TimeSeries]) -> Array:
 class VariableProjection:
     """Measurements of one record, or of several, and their simulation.
 
-    priors: Of each record: the measured observables, with its inputs and start; there are no free functions.
+    layout: The layout of the search vector.
+    priors: The prior of each record, with its inputs and start time; there are no free functions.
     record_times: The distinct times of each record, ascending; (n,).
     time_index: For each record and observable, the indices of the times at which it was measured.
-    values: All measurements, scaled: record after record, and there observable after observable; (m,).
+    values: All measurements, scaled, ordered by record and then by observable; (m,).
     known_std: Known standard deviations, scaled; NaN elsewhere; (m,).
     """
 
@@ -73,7 +74,7 @@ class VariableProjection:
     def from_records(
         cls, priors: Sequence[Prior], layout: ParameterLayout, records: Sequence[Sequence[TimeSeries]], max_rows: int
     ) -> VariableProjection:
-        """Return measurements with their simulation, thinned to so many rows at most."""
+        """Return measurements with their simulation, thinned to at most `max_rows` rows."""
         every = [union_times(series) for series in records]
         stride = -(-sum(map(len, every)) // max_rows)
         record_times = [times[::stride] for times in every]
@@ -103,12 +104,12 @@ class VariableProjection:
         return theta
 
     def derivatives(self, z: Array) -> Array:
-        """Return derivatives of the free parameters in their coordinates."""
+        """Return the derivatives of the free parameters with respect to their coordinates."""
         pairs = zip(z.tolist(), self.layout.transforms.values(), strict=True)
         return np.array([t.expected_magnitude if t.is_unbounded else t.derivative(point) for point, t in pairs])
 
     def _step_bounds(self, z: Array) -> tuple[Array, Array]:
-        """Return how far each coordinate may be moved at once, down and up."""
+        """Return the lower and upper limits of a step in each coordinate."""
         opt, unbounded = options.SEARCH, self.is_unbounded
         most = np.where(unbounded, opt.lm_max_unbounded_step * np.maximum(1.0, np.abs(z)), opt.lm_max_log_step)
         centres = np.array([t.centre for t in self.layout.transforms.values()])
@@ -118,7 +119,7 @@ class VariableProjection:
 
     @cached_property
     def is_unbounded(self) -> Mask:
-        """Which learned parameters may be anything."""
+        """Which free parameters have no bounds."""
         return np.array([t.is_unbounded for t in self.layout.transforms.values()], dtype=bool)
 
     def has_growing_mode(self, z: Array) -> bool:
@@ -129,7 +130,7 @@ class VariableProjection:
 
     @property
     def observables(self) -> Observables:
-        """What was measured, compiled."""
+        """The compiled measured observables."""
         return self.priors[0].observables
 
     @cached_property
@@ -139,7 +140,7 @@ class VariableProjection:
 
     @cached_property
     def record_rows(self) -> list[slice]:
-        """The measurements of each record."""
+        """The rows of the measurements of each record."""
         ends = accumulate((sum(map(len, index)) for index in self.time_index), initial=0)
         return [slice(start, stop) for start, stop in pairwise(ends)]
 
@@ -150,11 +151,11 @@ class VariableProjection:
 
     @cached_property
     def counts(self) -> IndexArray:
-        """How many measurements there are of each observable."""
+        """The number of measurements of each observable."""
         return np.bincount(self.observable_index, minlength=self.observables.count)
 
     def evaluate(self, z: Array, noise_std: Array | None = None, *, with_jacobian: bool) -> ProjectedFit | None:
-        """Return the simulation at some coordinates; None where something is not finite.
+        """Return the simulation at some coordinates; None if it is not finite.
 
         Shapes: noise_std (o,).
         """
@@ -173,7 +174,7 @@ class VariableProjection:
             residuals, J = (np.concatenate([part[k] for part in projected]) for k in (0, 2))
             deviance, noise_std = self._profile_deviance(residuals)
             if with_jacobian:
-                # With other weights the same modes span another plane, which hardly matters.
+                # The projection was made with the old weights; the difference hardly matters.
                 J = J * self.derivatives(z) * (self._weights(noise_std) / weights)[:, None]
         if not np.isfinite(deviance) or not np.isfinite(J).all():
             return None
@@ -207,11 +208,11 @@ class VariableProjection:
         return residuals, amplitudes, J - Q @ (Q.T @ J)
 
     def _weights(self, noise_std: Array) -> Array:
-        """Return one over the noise of each measurement."""
+        """Return the reciprocal noise standard deviation of each measurement."""
         return np.asarray(1.0 / np.where(np.isnan(self.known_std), noise_std[self.observable_index], self.known_std))
 
     def _profile_deviance(self, residuals: Array) -> tuple[float, Array]:
-        """Return what is minimised, and levels of noise."""
+        """Return the deviance, and the noise level of each observable that minimises it."""
         learned = np.isnan(self.known_std)
         total = 0.5 * float(np.sum((residuals[~learned] / self.known_std[~learned]) ** 2))
         levels = np.ones(len(self.counts))
@@ -222,13 +223,13 @@ class VariableProjection:
         return total + float(counts[some] @ np.log(levels[some])), levels
 
     def weighted_residuals(self, fit: ProjectedFit) -> Array:
-        """Return what is left of the data in units of its noise, shape (m,)."""
+        """Return the residuals divided by their noise standard deviations, shape (m,)."""
         return fit.residuals * self._weights(fit.noise_std)
 
     def levenberg_marquardt(
         self, z: Array, max_steps: int, tolerance: float, target_deviance: float = -np.inf
     ) -> ProjectedFit | None:
-        """Return where the Levenberg-Marquardt steps lead; None if nothing is finite at the start."""
+        """Return the result of Levenberg-Marquardt steps; None if the start is not finite."""
         here, damping = self.evaluate(z, with_jacobian=True), options.SEARCH.lm_damping
         if here is None:
             return None
@@ -242,7 +243,7 @@ class VariableProjection:
         return here
 
     def _levenberg_marquardt_step(self, here: ProjectedFit, damping: float) -> tuple[ProjectedFit | None, float]:
-        """Return where one step leads, with derivatives, and the next damping; None where none leads down."""
+        """Return the fit after one step, with derivatives, and the next damping; None if no step improves the fit."""
         opt = options.SEARCH
         H, g = here.jacobian.T @ here.jacobian, here.jacobian.T @ self.weighted_residuals(here)
         low, high = self._step_bounds(here.z)
@@ -250,21 +251,21 @@ class VariableProjection:
             held = H + np.diag(damping * np.maximum(np.diag(H), 1e-3))
             straight = _solve_bounded_step(held, g, low, high)
             z = here.z + np.clip(straight + self._geodesic_acceleration(here, held, straight), low, high)
-            # The first one is taken as a rule, and then its derivatives are wanted.
+            # The first trial is usually accepted, and its derivatives are needed then.
             there = self.evaluate(z, here.noise_std, with_jacobian=attempt == 0)
             if there is not None and there.deviance < here.deviance:
                 there = there if there.jacobian.size else self.evaluate(z, here.noise_std, with_jacobian=True)
                 return there, max(damping * (opt.lm_damping_decrease if attempt == 0 else 1.0), 1e-9)
-            # Beyond zero a lag is unstable: what has to become small goes most of the way, and does not hold up others.
+            # A lag of the wrong sign is unstable: the parameter goes most of the way to zero, without blocking others.
             crosses, most = self.is_unbounded & (z * here.z < 0.0), -opt.lm_max_zero_approach * here.z
             low, high = np.where(crosses & (z < 0.0), most, low), np.where(crosses & (z > 0.0), most, high)
             damping *= 1.0 if crosses.any() else opt.lm_damping_increase
         return None, damping
 
     def _geodesic_acceleration(self, here: ProjectedFit, damped_hessian: Array, step: Array) -> Array:
-        """Return what a step needs to follow a valley that bends: half of the acceleration along it (geodesic).
+        """Return half the geodesic acceleration along a step, a correction that follows a curved valley.
 
-        Where that is no small correction, the step is too long for it to mean anything, and it is zero.
+        It is zero unless it is small compared to the step; otherwise the step is too long for it to be meaningful.
         """
         opt = options.SEARCH
         ahead = self.evaluate(here.z + opt.geodesic_probe_fraction * step, here.noise_std, with_jacobian=False)
@@ -279,7 +280,7 @@ class VariableProjection:
 
 
 def _project_modes(B: Array, target: Array) -> tuple[Array, Array]:
-    """Return an orthonormal basis of what modes span, shape (m, r), and their best amplitudes, (r,)."""
+    """Return an orthonormal basis of the span of the modes, shape (m, r), and their least-squares amplitudes, (r,)."""
     if not B.shape[1]:
         return B, np.zeros(0)
     U, sizes, V = np.linalg.svd(B, full_matrices=False)
@@ -288,7 +289,7 @@ def _project_modes(B: Array, target: Array) -> tuple[Array, Array]:
 
 
 def _solve_bounded_step(damped_hessian: Array, gradient: Array, low: Array, high: Array) -> Array:
-    """Return the step that a quadratic approximation asks for within limits: what would go farther goes so far."""
+    """Return the minimiser of a quadratic approximation within bounds; entries beyond a bound are fixed at it."""
     step, free = np.zeros(len(gradient)), np.ones(len(gradient), dtype=bool)
     while free.any():
         right = gradient[free] + damped_hessian[np.ix_(free, ~free)] @ step[~free]

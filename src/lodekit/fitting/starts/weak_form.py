@@ -1,9 +1,9 @@
 """Start values from least squares of the weak form of the equations: the data are not differentiated.
 
 Each equation is multiplied by test functions ``(1 - s^2)^p`` of compact support and integrated by parts until all
-derivatives are those of the test function. Integrals of the data remain, in which noise averages out. Residuals are in
-units of the standard deviation that the noise of the data gives them: so equations may be multiplied by any factor, and
-large parameters that cancel each other gain nothing.
+derivatives are those of the test function. Integrals of the data remain, in which noise averages out. Residuals are
+divided by their standard deviation due to measurement noise, so that they do not depend on the scale of an equation,
+and large parameters that cancel each other bring no advantage.
 
 For systems with delays, the delays are scanned, and the weak form estimates the other parameters at each of them.
 """
@@ -27,7 +27,7 @@ from lodekit.prior.compile import ScalarFunctions
 from lodekit.support.arguments import Array
 from lodekit.system.system import System
 
-#: What values contribute to integrals: by their times, whether they are held, the order of the derivative, half width.
+#: Quadrature weights by times, whether values are held, order of the derivative, and half-width.
 QuadratureCache = dict[tuple[bytes, bool, int, float], Array]
 #: Residuals and their Jacobian, from parameters, the indices of those that are estimated, and their derivatives.
 WeakForm = Callable[[Array, list[int], Array], tuple[Array, Array]]
@@ -42,7 +42,7 @@ def fit_weak_form(
     initial_theta: Array | None = None,
     quadrature_caches: Sequence[QuadratureCache] | None = None,
 ) -> list[Array]:
-    """Return values of the parameters, each of shape (p,), NaN where they do not occur, best first.
+    """Return parameter values, each of shape (p,), best first; NaN for parameters that do not occur.
 
     Shapes: initial_theta (p,).
     """
@@ -65,7 +65,7 @@ def fit_weak_form(
         n_residuals = opt.n_windows * sum(each.n_equations for each, f in zip(equations, forms, strict=True) if f)
         if n_residuals < len(involved):
             continue
-        # The solution for another width is as good a start as any, and needs fewer steps.
+        # The solution for another width is a good start and needs fewer steps.
         tries = [(x, opt.weak_form_warm_steps) for *_, x in found[-1:]]
         tries += [(x, opt.weak_form_max_steps) for x in starts[: 1 if found else opt.n_least_squares_starts]]
         guesses: list[tuple[float, float, Array]] = []
@@ -75,7 +75,7 @@ def fit_weak_form(
             if len(guesses) > 1 and guesses[1][0] < (1.0 + opt.cost_tolerance) * guesses[0][0]:
                 break
         found += guesses[:1]
-    # Wide windows leave small residuals because they see little: what counts is how well parameters are determined.
+    # Wide windows leave small residuals because they average a lot; solutions are ranked by their standard errors.
     found.sort(key=lambda guess: (guess[0] > opt.poor_weak_form_cost, guess[1]))
     return [layout.parameter_values(x, involved) for *_, x in found]
 
@@ -105,15 +105,15 @@ def _minimize_weak_form(
     if not np.isfinite(result.x).all():
         return None
     residual, slope = (part[:n_residuals] for part in evaluate(result.x))
-    # Neighbouring windows overlap and tell much the same; errors serve to compare widths, no more.
+    # Neighbouring windows overlap, so these standard errors are too small; they only serve to compare widths.
     sizes, cost = np.linalg.svd(slope, compute_uv=False), float(np.mean(residual**2))
     return cost, float(np.sqrt(max(cost, 1.0)) / max(float(sizes.min()), 1e-300)), result.x
 
 
 def _distance_penalty(parameter_indices: Sequence[int], layout: ParameterLayout, x: Array) -> tuple[Array, Array]:
-    """Return how far parameters have run away, as residuals, and the derivatives: wide windows do not hold them back.
+    """Return residuals, and their derivatives, that penalise parameters far from their expected magnitudes.
 
-    Where a high derivative is too small to be seen, all others may be multiplied by anything.
+    If the term of a high derivative is negligible, wide windows leave a common factor of the other terms undetermined.
     """
     transforms = [layout.transforms[n] for n in parameter_indices]
     centre = np.array([transform.centre for transform in transforms])
@@ -139,7 +139,7 @@ def _assemble_weak_form(
     if any(2.0 * half_width * len(item.times) < opt.min_window_rows for item, kind in pairs if not kind):
         return None
     power, n_terms = int(equations.term_order.max()) + 2, len(equations.term_order)
-    # Integrals of each term without its coefficient, and the covariance that noise gives them.
+    # Integrals of each term without its coefficient, and their covariance due to noise.
     integrals, covariance = np.zeros((opt.n_windows, n_terms)), np.zeros((opt.n_windows, n_terms, n_terms))
     for j, (item, kind) in enumerate(pairs):
         # A known input has no noise.
@@ -182,7 +182,7 @@ def _assemble_weak_form(
 
 
 def _thin_series(item: TimeSeries) -> TimeSeries:
-    """Return a series with one value for each time, and no more values than needed."""
+    """Return a series with one value for each time, thinned to about `max_weak_form_rows` rows."""
     times, where = np.unique(item.times, return_inverse=True)
     counts = np.bincount(where)
     values, std = np.bincount(where, item.values) / counts, np.bincount(where, np.nan_to_num(item.std)) / counts
@@ -191,10 +191,10 @@ def _thin_series(item: TimeSeries) -> TimeSeries:
 
 
 def _thin_input(item: TimeSeries, hold: str, window: tuple[float, float]) -> TimeSeries:
-    """Return the samples of an input that say something new; averages of neighbours where there are too many."""
+    """Return an input without repeated held values; too many samples are averaged (hold) or thinned (linear)."""
     times, values = item.times, item.values
     if hold == "linear":
-        # Beyond its samples it stays as it is.
+        # The input is constant beyond its samples.
         start, stop = min(window[0], float(times[0])), max(window[1], float(times[-1]))
         times = np.unique(np.concatenate([[start], times, [stop]]))
         values = np.interp(times, item.times, item.values)
@@ -204,7 +204,7 @@ def _thin_input(item: TimeSeries, hold: str, window: tuple[float, float]) -> Tim
     if len(times) > options.SEARCH.max_weak_form_rows:
         step = len(times) // options.SEARCH.max_weak_form_rows + 1
         if hold == "hold":
-            # The mean of what is held: integrals over windows, which are longer, hardly see the difference.
+            # Means of the held input: integrals over the much longer windows hardly change.
             area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
             places = np.append(np.arange(0, len(times) - 1, step), len(times) - 1)
             means = np.diff(area[places]) / np.diff(times[places])
@@ -215,16 +215,16 @@ def _thin_input(item: TimeSeries, hold: str, window: tuple[float, float]) -> Tim
 
 
 def _noise_std(item: TimeSeries) -> float:
-    """Return about how noisy a series is, interpolation included: what third differences leave."""
+    """Return a rough noise standard deviation of a series, from its differences; includes interpolation errors."""
     scatter, spread = estimate_noise_std(item.values) if len(item.values) > 4 else 0.0, float(item.values.std())
     return float(max(scatter, item.std.mean(), options.SEARCH.min_start_noise_fraction * spread, 1e-300))
 
 
 def bump_quadrature(times: Array, centres: Array, width: float, power: int, order: int) -> Array:
-    """Return what each value contributes to integrals of a function times derivatives of bumps, shape (windows, n).
+    """Return quadrature weights of integrals of a function times derivatives of bumps, shape (windows, n).
 
-    The function is a straight line between its values; against that the integrals are exact: second differences of the
-    second antiderivative of what stands beside it.
+    They are exact for a function that is linear between its values: second differences of the second antiderivative
+    of the other factor.
 
     Shapes: times (n,), centres (windows,).
     """
@@ -232,7 +232,7 @@ def bump_quadrature(times: Array, centres: Array, width: float, power: int, orde
     twice = bump.deriv(order - 2) if order > 2 else bump.integ(2 - order, lbnd=-1.0) if order < 2 else bump
     s = (times[None, :] - centres[:, None]) / width
     inside = np.clip(s, -1.0, 1.0)
-    # Beyond the bump its antiderivative goes on along its tangent.
+    # Beyond the bump its antiderivative continues along its tangent.
     values, steps = twice(inside) + twice.deriv()(inside) * (s - inside), np.diff(times) / width
     slopes = np.diff(values, axis=1) / steps
     first, last = slopes[:, :1] - twice.deriv()(inside[:, :1]), twice.deriv()(inside[:, -1:]) - slopes[:, -1:]
@@ -240,7 +240,7 @@ def bump_quadrature(times: Array, centres: Array, width: float, power: int, orde
 
 
 def held_bump_quadrature(times: Array, centres: Array, width: float, power: int, order: int) -> Array:
-    """Return what each value contributes to integrals of a held function times derivatives of bumps, (windows, n).
+    """Return quadrature weights of integrals of a held function times derivatives of bumps, shape (windows, n).
 
     Shapes: times (n,).
     """
@@ -253,7 +253,7 @@ def held_bump_quadrature(times: Array, centres: Array, width: float, power: int,
 
 
 def find_delay_parameters(system: System, layout: ParameterLayout) -> list[int]:
-    """Return the learned parameters that the delays of a system depend on, by number."""
+    """Return the numbers of the free parameters that the delays of a system depend on."""
     times = [name.time for name in system.delayed_channels]
     elements = [part for time in times for part in (time.numerator, time.denominator)]
     seen = parameters_occurring(system.operator.ring, elements)
@@ -261,7 +261,7 @@ def find_delay_parameters(system: System, layout: ParameterLayout) -> list[int]:
 
 
 def build_delay_grid(times: Array) -> Array:
-    """Return delays to try: from half a sampling step to a good share of the record.
+    """Return delays to try, from half a sampling interval to a fraction of the record.
 
     Shapes: times (n,).
 
@@ -281,7 +281,7 @@ def build_delay_grid(times: Array) -> Array:
 def scan_delays(
     system: System, equations: Sequence[InputOutputEquations], layout: ParameterLayout, generator: np.random.Generator
 ) -> list[Array]:
-    """Return values of the parameters for many delays, each of shape (p,), NaN where they do not occur."""
+    """Return parameter values for many delays, each of shape (p,); NaN for parameters that do not occur."""
     table = ScalarFunctions(system.operator.ring, [name.time for name in system.delayed_channels])
     numbers = find_delay_parameters(system, layout)
     # The longest record has the longest delays.

@@ -27,7 +27,7 @@ DesignWithJacobians = tuple[Coefficients, tuple[list[Array], list[Array]], tuple
 
 @dataclass(frozen=True)
 class DenseData(StackedMeasurements):
-    """Measurements in memory with their prior, as the dense engine sees them.
+    """Measurements in memory with their prior, as the dense engine uses them.
 
     `prior`, `times`, `index`, `values`, `noise` and `log_jacobian` are those of `StackedMeasurements`.
     """
@@ -60,7 +60,7 @@ class DenseData(StackedMeasurements):
 
     @cached_property
     def unique_lags(self) -> tuple[Array, IndexArray]:
-        """The different lags, shape (k,), and which one each pair of times has, (n, n): few where times are regular."""
+        """The distinct lags, shape (k,), and the index of the lag of each pair of times, (n, n); few if regular."""
         found, places = np.unique(self.time_differences, return_inverse=True)
         return found, places.reshape(self.time_differences.shape)
 
@@ -72,7 +72,7 @@ class DenseData(StackedMeasurements):
     def channel_covariance(
         self, coefficients: Coefficients, hyper: Hyperparameters, noise_variance: Array
     ) -> LagCovariance | None:
-        """Return the covariance of the channel prior over all pairs of times; None where it is not finite.
+        """Return the covariance of the channel prior over all pairs of times; None if it is not finite.
 
         Shapes: noise_variance (n,).
         """
@@ -82,7 +82,7 @@ class DenseData(StackedMeasurements):
         return self.lag_grid.covariance(SpectralPoint.from_hyperparameters(coefficients, channels, hyper), least)
 
     def channel_coefficients(self, theta: Array) -> Coefficients | None:
-        """Return the coefficients of all channels, where the prior stands on these; the last answer is kept.
+        """Return the coefficients of all channels under the channel prior, otherwise None; the last result is cached.
 
         Shapes: theta (p,).
         """
@@ -100,7 +100,7 @@ class DenseData(StackedMeasurements):
     def evaluate_design(self, theta: Array, *, with_gradient: bool) -> DesignWithJacobians:
         """Return coefficients, basis functions of the modes, and means at all times, scaled, with derivatives.
 
-        The last answer is kept: many evaluations after each other change hyperparameters only.
+        The last result is cached, because many consecutive evaluations only change hyperparameters.
 
         Shapes: theta (p,).
         """
@@ -115,14 +115,15 @@ class DenseData(StackedMeasurements):
 
 @dataclass(frozen=True)
 class CovarianceTerms:
-    """All that the covariance of the data is made of, but the derivatives of the covariances over pairs of times.
+    """The terms of the covariance of the data, except the derivatives of kernels over pairs of times.
 
+    coefficients: Coefficients of the measured observables.
     basis, basis_jacobian: Basis functions of the modes for each observable, (n, r), and their derivatives, (p, n, r).
     means_jacobian: Derivatives of the particular solution; (p, n).
     pair_weights: For each free function, the coefficients of the derivatives of its covariance; (o, o, m).
-    mode_variance: shape (r,)
-    residual: The data without the particular solution, in scaled units; (n,).
-    noise_variance: Variances in scaled units; (n,).
+    mode_variance: Prior variance of the weight of each basis function; (r,).
+    residual: The data minus the particular solution, in scaled units; (n,).
+    noise_variance: Noise variances in scaled units; (n,).
     """
 
     coefficients: Coefficients
@@ -167,7 +168,7 @@ def evaluate_kernel_derivatives(
     for b, a in combinations_with_replacement(range(len(lengths)), 2):
         pair = float(lengths[a]), float(lengths[b])
         stacks = average_kernel_with_lag(latent, lags, lengthscale, pair, order, with_lag=with_lag)
-        # In the other order the lag has the other sign.
+        # Exchanging the observables changes the sign of the lag.
         for parts, stack, sign in zip(by_length, stacks, (signs, -signs), strict=False):
             parts[b, a] = sign * stack[:, places].swapaxes(1, 2)
             parts[a, b] = stack[:, places]
@@ -182,7 +183,7 @@ def assemble_covariance(
     terms: CovarianceTerms,
     channel_blocks: Array | None = None,
 ) -> Array:
-    """Return the covariance of the data without noise, for LAPACK; only the lower triangle is meant.
+    """Return the covariance of the data without noise, for LAPACK; only the lower triangle is valid.
 
     Shapes: kernel_derivatives (m, n, n), channel_blocks (o o, n n).
     """
@@ -194,10 +195,10 @@ def assemble_covariance(
         for stack, weight in zip(plain, weights, strict=True):
             orders = weight.shape[-1]
             total += weight.reshape(-1, orders) @ stack[:orders].reshape(orders, -1)
-        # Rows and columns change places: the covariance is symmetric, and LAPACK wants its columns together.
+        # Transposed: the covariance is symmetric, and LAPACK expects column-major order.
         K = total.reshape(count, count, n, n).transpose(0, 2, 1, 3).reshape(count * n, count * n).T
         if count == 1 and channel_blocks is not None:
-            # Nothing has changed places then: K would be the caller's blocks, and it will be written over.
+            # Without reordering, K would share memory with the caller's blocks, and it will be overwritten.
             K = K.copy(order="F")
         if len(variance):
             stacked = np.concatenate(basis)
@@ -242,12 +243,12 @@ def contract_kernel_gradient(
 
 @lru_cache(maxsize=8)
 def _strict_upper_mask(size: int) -> Mask:
-    # In the order of LAPACK's matrices.
+    # In column-major order, as LAPACK expects.
     return np.asfortranarray(np.triu(np.ones((size, size), dtype=bool), 1))
 
 
 def symmetrize(matrix: Array) -> None:
-    """Copy the lower triangle onto the upper one, in place and in panels, so that no second matrix is needed."""
+    """Copy the lower triangle to the upper one, in place and in panels, so that no second matrix is needed."""
     size, panel = len(matrix), 256
     if size <= panel:
         np.copyto(matrix, matrix.T, where=_strict_upper_mask(size))
@@ -260,10 +261,10 @@ def symmetrize(matrix: Array) -> None:
 
 
 def split_observable_pairs(data: DenseData, G: Array) -> Array:
-    """Return a symmetric matrix over all measurements as one row for each pair of observables, shape (o o, n n)."""
+    """Return a symmetric matrix over all measurements with one row for each pair of observables, shape (o o, n n)."""
     edges, count, n = data.offsets, len(data.index), len(data.times)
     if data.is_complete_grid:
-        # G is symmetric, and its transpose lies in the order that is cheap to take apart.
+        # G is symmetric; its transpose has the memory order that is cheap to split.
         return G.T.reshape(count, n, count, n).transpose(0, 2, 1, 3).reshape(count * count, n * n)
     blocks = np.zeros((count * count, n * n))
     for i in range(count):

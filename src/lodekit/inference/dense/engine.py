@@ -43,7 +43,7 @@ from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.arguments import Array, IndexArray
 
-#: Beyond, a dense covariance with its inverse needs tens of gigabytes.
+#: With more measurements, a dense covariance with its inverse needs tens of gigabytes.
 _MAX_MEASUREMENTS = 40_000
 _TOO_MANY_FREQUENCIES_MESSAGE = (
     "the channel prior takes more waves here than fit into memory, or its density is not finite: the window is very "
@@ -51,7 +51,7 @@ _TOO_MANY_FREQUENCIES_MESSAGE = (
 )
 
 
-# A search may try absurd values; overflow is detected below.
+# A search may try extreme values; overflow is detected below.
 @np.errstate(all="ignore")
 def factorize_covariance(
     data: DenseData, hyper: Hyperparameters, *, with_gradient: bool = False
@@ -91,7 +91,7 @@ def factorize_covariance(
     missed = lagged.unresolved_share if lagged else None
     error = rounding_error(sizes, alpha, 1.0 / prepared.noise_variance, missed)
     if added or error > 1e-9 * max(len(residual), abs(value)):
-        # The noise alone bounds the inverse from above; now it has to be known, and what has cancelled in variances.
+        # The noise only bounds the diagonal of the inverse: compute it, and variances without cancellation.
         if blocks is None:
             sizes = measurement_prior_variance(data, hyper, prepared, absolute=True)
         root, _ = lapack.dtrtri(factor, lower=1)
@@ -105,10 +105,10 @@ def factorize_covariance(
 
 @dataclass(frozen=True)
 class DenseEngine(StackedEngine):
-    """Log evidence and posterior by Cholesky.
+    """Log evidence and posterior by Cholesky factorization.
 
     data: Measurements with their prior.
-    device: Where PyTorch computes; NumPy does otherwise.
+    device: The PyTorch device; None for NumPy.
     """
 
     name: ClassVar[str] = "dense"
@@ -118,10 +118,10 @@ class DenseEngine(StackedEngine):
 
     @property
     def search_limits(self) -> SearchLimits:
-        """How far a search may take lengthscales: not far below the smallest gap; all cost the same to evaluate.
+        """The bounds of a search: lengthscales not far below the smallest sampling interval.
 
-        Waves cost the more the shorter a lengthscale is; one below the distance of the data is noise to them, and
-        ends a search of the channel prior.
+        Under the channel prior, short lengthscales need more waves; one below the average sampling interval acts like
+        noise, and bounds the search.
         """
         gaps = np.diff(self.data.scaled_times)
         shortest = max(0.3 * float(gaps.min()) if len(gaps) else 1e-3, 1e-6)
@@ -132,18 +132,18 @@ class DenseEngine(StackedEngine):
 
     @property
     def benefits_from_threads(self) -> bool:
-        """Whether its matrices are so large that several threads pay."""
+        """Whether its matrices are large enough to benefit from several threads."""
         return self.size >= 1000
 
     @np.errstate(all="ignore")
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
-        """Return the log evidence in the user's units, and its gradient; minus infinity where it is not finite."""
+        """Return the log evidence in the user's units, and its gradient; minus infinity if it is not finite."""
         if self.device is not None:
             return evaluate_on_device(self.data, hyper, find_torch_device(self.device))
         state = factorize_covariance(self.data, hyper, with_gradient=True)
         if state is None:
             return Evidence.infeasible(hyper)
-        # A factor that was found has a positive diagonal, so it can be inverted.
+        # The factor has a positive diagonal, so it can be inverted.
         inverse, _ = lapack.dpotri(state.cholesky, lower=1, overwrite_c=1)
         # G is half of alpha alpha^T - K^-1, of which the lower triangle is known.
         G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
@@ -168,19 +168,19 @@ class DenseEngine(StackedEngine):
         return replace(found, gradient=replace(found.gradient, theta=theta, **scales))
 
     def _factorize(self, hyper: Hyperparameters) -> CovarianceFactor | None:
-        """Return the factorized covariance of the data; None where it is not finite."""
+        """Return the factorized covariance of the data; None if it is not finite."""
         if self.device is None:
             return factorize_covariance(self.data, hyper)
         result = factorize_on_device(self.data, hyper, find_torch_device(self.device))
         return result and replace(result[0], cholesky=np.asfortranarray(result[1].cpu().numpy()))
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
-        """Return the log evidence as `value` does, and about how large an error rounding makes in it."""
+        """Return the log evidence as `value` does, and its estimated rounding error."""
         state = self._factorize(hyper)
         return (-np.inf, 0.0) if state is None else (state.value + self.data.log_jacobian, state.error)
 
     def posterior(self, hyper: Hyperparameters) -> DensePosterior:
-        """Return the posterior at some hyperparameters; raise where it is not finite."""
+        """Return the posterior at given hyperparameters; raise if it is not finite."""
         state = self._factorize(hyper)
         if state is None:
             raise AccuracyError(
@@ -200,7 +200,7 @@ class DenseEngine(StackedEngine):
         return data_mean_squares(rest), power
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return whether the channel prior takes too much memory, as a sentence; other trouble has many causes."""
+        """Return a sentence if the channel prior takes too much memory; empty for other causes."""
         if self.prior.channels is None:
             return ""
         with np.errstate(all="ignore"):
@@ -228,7 +228,7 @@ class DenseEngine(StackedEngine):
 
     @staticmethod
     def cost(task: EngineTask) -> float:
-        """Return about how many operations an evaluation takes: the cube of the number of measurements."""
+        """Return the approximate number of operations of an evaluation: the cube of the number of measurements."""
         return float(task.size) ** 3
 
     @staticmethod
@@ -244,13 +244,13 @@ class DenseEngine(StackedEngine):
 
 @dataclass(frozen=True, eq=False)
 class DenseInnovations:
-    """Measurements one after the other: each is its mean, plus what those before and itself bring.
+    """Innovations from a triangular root of the covariance of measurements in the order of time.
 
-    times: Of the measurements, in their turn; (n,).
-    observables: The number of the observable of each; (n,).
-    covariance_root: Lower triangular; a row times the innovations is a measurement without its mean, in the user's
-        units; (n, n).
-    standardized: Independent and standard normal where the model holds; (n,).
+    times: The times of the measurements, in this order; (n,).
+    observables: The number of the observable of each measurement; (n,).
+    covariance_root: Lower triangular; a row times the standardized innovations is a measurement minus its prior mean,
+        in the user's units; (n, n).
+    standardized: Standardized innovations, independent and standard normal if the model holds; (n,).
     """
 
     times: Array
@@ -260,11 +260,11 @@ class DenseInnovations:
 
     @property
     def std(self) -> Array:
-        """The deviation of each from its prediction from those before, in the user's units, shape (n,)."""
+        """The standard deviations of the innovations, in the user's units, shape (n,)."""
         return np.diag(self.covariance_root)
 
     def prediction_errors(self, rows: IndexArray, n_known: IndexArray) -> tuple[Array, Array]:
-        """Return some measurements minus predictions of them from the first ones, and the deviations of that.
+        """Return errors of predictions from the first `n_known` measurements, and their standard deviations.
 
         Both in the user's units, shape (k,).
 
@@ -279,18 +279,18 @@ class DenseInnovations:
 def compute_dense_innovations(
     data: DenseData, hyper: Hyperparameters, given_observables: frozenset[int] = frozenset()
 ) -> DenseInnovations | None:
-    """Return measurements in the order of time; None where rounding hides what each one adds."""
+    """Return the innovations in the order of time, `given_observables` first; None if rounding errors dominate."""
     numbers = np.repeat(np.arange(len(data.index)), [len(index) for index in data.index])
     times = np.concatenate([data.times[index] for index in data.index])
     order = np.lexsort((data.filter_order[numbers], times, ~np.isin(numbers, list(given_observables))))
     if data.prior.kernels or data.prior.channels is not None:
         state = factorize_covariance(data, hyper)
-        # Above this error per measurement, rounding hides the noise.
+        # Above this error per measurement, rounding errors dominate.
         if state is None or not state.error < 1e-4 * data.size:
             return None
         terms, root = state.terms, np.tril(state.cholesky)
     else:
-        # Modes may be far larger than the noise, so that their squares would hide it.
+        # Modes may be far larger than the noise, which would be lost in a sum of their squares.
         with np.errstate(all="ignore"):
             prepared = build_covariance_terms(data, hyper, with_gradient=False)
         if prepared is None:

@@ -4,10 +4,10 @@ With ``K = L L^T``, ``alpha = K^-1 (y - mu)`` and ``G = (alpha alpha^T - K^-1)/2
 derivatives, ``S_ijm = sum G_ij o h_m``. Every gradient is then a small contraction; there is no second n x n pass for
 any parameter (Rasmussen and Williams 2006, equation 5.9, with the structure of the covariance used).
 
-Nothing is added to the diagonal to make a factorization succeed: that would be another evidence, with optima of its
-own. The channel prior is the exception, whose covariance is an integral with an error of its own; what was added counts
-as an error of the log evidence. Entries of K have rounding errors in proportion to the prior deviations of both
-measurements; every evaluation estimates the resulting error of the log evidence, which is G times these errors.
+No jitter is added to the diagonal to make a factorization succeed: that would be another evidence, with other optima.
+The channel prior is the exception, because its covariance is an integral with an error of its own; the effect of jitter
+is added to the error of the log evidence. Entries of K have rounding errors in proportion to the prior standard
+deviations of both measurements; every evaluation estimates the resulting error of the log evidence, from G.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lodekit.support.arguments import Array
 def measurement_prior_variance(
     data: DenseData, hyper: Hyperparameters, terms: CovarianceTerms, *, absolute: bool
 ) -> Array:
-    """Return the prior variance of each measurement, shape (n,); `absolute`: all terms of the sum taken positive."""
+    """Return the prior variance of each measurement, shape (n,); with `absolute`, the sum of absolute terms."""
     coefficients, free = terms.coefficients, np.zeros(len(data.index))
     for number, latent in enumerate(data.prior.kernels):
         own = coefficients.free[:, number]
         if absolute:
-            # Derivatives that are two orders apart have a negative covariance: with these signs all terms are positive.
+            # Derivatives two orders apart have a negative covariance: with these signs all terms are positive.
             own = np.abs(own) * np.array([(1.0, 1.0, -1.0, -1.0)[k % 4] for k in range(own.shape[-1])])
         ell, deviation = float(hyper.lengthscales[number]), float(hyper.amplitudes[number])
         free += free_function_variance(latent, own, ell, deviation, coefficients.windows)
@@ -44,8 +44,8 @@ def rounding_error(
 ) -> float:
     """Return the estimated rounding error of the log evidence; infinite if it is not finite.
 
-    Entries of the covariance have errors in proportion to the roots of `variances`; the derivative of the log evidence
-    in the covariance is half of ``alpha alpha^T - K^-1``.
+    Entries of the covariance have errors in proportion to the square roots of `variances`; the derivative of the log
+    evidence in the covariance is half of ``alpha alpha^T - K^-1``.
 
     Shapes: variances (n,), alpha (n,), inverse_diagonal (n,).
     """
@@ -57,16 +57,17 @@ def rounding_error(
 
 @dataclass(frozen=True)
 class CovarianceFactor:
-    """The Cholesky factor of the data covariance and what was computed on the way to it.
+    """The Cholesky factor of the data covariance, with intermediate results.
 
-    cholesky: Lower triangular; the upper triangle is not meaningful. Empty where it was used up; (n, n).
+    terms: The terms of the covariance.
+    cholesky: Lower triangular; the upper triangle is not valid. Empty on a device; (n, n).
     alpha: ``K^-1 (y - mu)``; (n,).
     value: The log evidence in scaled units.
-    error: About how large an error rounding makes in the log evidence, and what was added to the diagonal.
+    error: The estimated error of the log evidence, from rounding and from jitter.
     kernel_derivatives: For each free function, the derivatives of its covariance over all pairs of times; empty on a
         device; (m, n, n).
-    channel_covariance: The covariance over all pairs of times, where the prior stands on the channels.
-    jitter: What had to be added to the diagonal then, in scaled units.
+    channel_covariance: The covariance over all pairs of times under the channel prior.
+    jitter: The number added to the diagonal under the channel prior, in scaled units.
     """
 
     terms: CovarianceTerms
@@ -80,7 +81,7 @@ class CovarianceFactor:
 
 
 def build_covariance_terms(data: DenseData, hyper: Hyperparameters, *, with_gradient: bool) -> CovarianceTerms | None:
-    """Return all that the covariance of the data is made of; None where it is not finite."""
+    """Return the terms of the covariance of the data; None if they are not finite."""
     found, (basis, d_basis), (means, d_means) = data.evaluate_design(hyper.theta, with_gradient=with_gradient)
     weights = []
     for number, latent in enumerate(data.prior.kernels if data.prior.channels is None else ()):
@@ -91,9 +92,9 @@ def build_covariance_terms(data: DenseData, hyper: Hyperparameters, *, with_grad
     if data.observables.has_mean:
         residual = residual - data.gather_rows(means)
     noise = data.noise.variance(hyper.noise_std)
-    # An average may begin long before the record at times where it was not measured.
+    # At times where an average was not measured, its interval may begin long before the record.
     measured = data.gather_rows(basis)
-    # A sum of finite numbers is finite, and cheaper than a look at each.
+    # Checking the sum is cheaper than checking each number.
     if not np.isfinite(sum(float(part.sum()) for part in (found.free, residual, noise, measured) if part.size)):
         return None
     variance = data.prior.mode_variance(hyper.mode_amplitudes)
@@ -101,7 +102,7 @@ def build_covariance_terms(data: DenseData, hyper: Hyperparameters, *, with_grad
 
 
 def gaussian_log_density(quadratic_form: float, half_log_det: float, count: int) -> float:
-    """Return the log density of data at their values, in scaled units."""
+    """Return the log density of a normal distribution, from half the log determinant of its covariance."""
     return -(0.5 * quadratic_form + half_log_det + 0.5 * count * float(np.log(2 * np.pi)))
 
 

@@ -1,9 +1,9 @@
 """Posterior means, covariances and samples of any observable, from the Cholesky factor of the data covariance.
 
 Means and samples are computed for the free functions and their derivatives, and for the weights of the modes;
-observables are linear combinations of these. So the equations hold to rounding, whatever the condition of the data.
-Samples follow Matheron's rule: a draw from the prior, corrected by the data as the mean is, so that no nearly singular
-matrix is factorized.
+observables are linear combinations of these. So the equations hold up to rounding errors, however ill-conditioned the
+covariance is. Samples follow Matheron's rule: a draw from the prior, corrected by the data as the mean is, so that no
+nearly singular matrix is factorized.
 
 Under the channel prior, means and samples are sums of waves and modes. Each wave solves the equations exactly; its
 amplitude follows from the covariance of the waves with the data. Covariances with the data are band-limited functions
@@ -35,7 +35,7 @@ from lodekit.prior.prior import Hyperparameters
 from lodekit.prior.spectra import SpectralPoint
 from lodekit.support.arguments import Array, ComplexArray, Mask
 
-#: Functions, s at once: for each free function its derivatives in scaled time, the lowest first, as averages over each
+#: A set of s functions: for each free function its derivatives in scaled time, the lowest first, as averages over each
 #: of w intervals, (w, order, n, s); and the weights of the basis functions of the modes, (r, s).
 FunctionSamples = tuple[list[Array], Array]
 
@@ -45,7 +45,7 @@ class DensePosterior(StackedPosterior):
     """The posterior at given hyperparameters, from a Cholesky factor of the covariance of the data.
 
     data: Measurements with their prior.
-    factor: Of the covariance of the data, at these hyperparameters.
+    factor: The factor of the covariance of the data at these hyperparameters.
     """
 
     data: DenseData
@@ -59,14 +59,14 @@ class DensePosterior(StackedPosterior):
 
     @property
     def error(self) -> float:
-        """About how large an error rounding makes in the log evidence."""
+        """The estimated rounding error of the log evidence."""
         return self.factor.error
 
     @property
     def mean_rounding_error(self) -> float:
-        """About how large an error rounding makes in the mean, relative to the data.
+        """The estimated rounding error of the mean, relative to the data.
 
-        The mean is a sum of covariances times `alpha`; each rounds on its own, in proportion to the prior deviations.
+        The mean is a sum of covariances times `alpha`, with errors in proportion to the prior standard deviations.
         """
         state = self.factor
         deviations = np.sqrt(measurement_prior_variance(self.data, self.hyper, state.terms, absolute=False))
@@ -89,7 +89,7 @@ class DensePosterior(StackedPosterior):
         count, n = len(points.basis), len(times)
         prior, reduced = self._prior_covariance(points, points), self._whitened_cross_covariance(observables, points)
         total = prior.reshape(count * n, count * n) - reduced.T @ reduced
-        # Rounding can leave tiny negative numbers where the variance is zero.
+        # Rounding errors can leave tiny negative numbers if the variance is zero.
         np.fill_diagonal(total, np.maximum(np.diag(total), 0.0))
         return total.reshape(count, n, count, n).transpose(1, 0, 3, 2)
 
@@ -102,16 +102,16 @@ class DensePosterior(StackedPosterior):
             total += free_function_variance(latent, points.free[:, number], ell, deviation, points.windows)[:, None]
         total += np.sum(points.basis**2 * self.mode_variance(), axis=2)
         total -= np.sum(self._whitened_cross_covariance(observables, points) ** 2, axis=0).reshape(total.shape)
-        # Rounding can leave a tiny negative number where the variance is zero.
+        # Rounding errors can leave a tiny negative number if the variance is zero.
         return np.maximum(total, 0.0).T
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
+        """Return samples of observables from the posterior, shape (size, n, o)."""
         values = observables.evaluate(self.hyper.theta)
         order = max(values.free.shape[-1], self.factor.terms.coefficients.free.shape[-1])
         data = self.data
         sides = [(self.factor.terms.coefficients, data.times), (values, times)]
-        # Each interval of an observable asks for averages at all its times.
+        # Each averaging interval requires averages at all its times.
         asked = [(window, at) for own, at in sides for window, _ in group_observables_by_window(own)]
         scaled = data.observables.units.scale_times(np.concatenate([at for _, at in asked]))
         windows = np.concatenate([np.full(len(at), window) for window, at in asked])
@@ -139,7 +139,7 @@ class DensePosterior(StackedPosterior):
         return self.data.prior.mode_variance(self.hyper.mode_amplitudes)
 
     def _condition_on_data(self, alpha: Array, times: Array, coefficients: Coefficients) -> FunctionSamples:
-        """Return ``cov(latent, data) alpha``: what the data add to free functions and weights of the modes.
+        """Return ``cov(latent, data) alpha``: the correction of free functions and mode weights by the data.
 
         Shapes: alpha (data, s), times (n,).
         """
@@ -173,7 +173,7 @@ class DensePosterior(StackedPosterior):
     def _evaluate_observables(
         self, observables: Observables, coefficients: Coefficients, times: Array, samples: FunctionSamples
     ) -> Array:
-        """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
+        """Return observables of functions in their units, with the particular solution, shape (n, o, s)."""
         scaled = observables.units.scale_times(times)
         basis, _ = observables.mode_basis(coefficients, self.data.prior.groups, scaled, with_jacobian=False)
         means, _ = observables.means(coefficients, times, with_jacobian=False)
@@ -211,13 +211,13 @@ class DensePosterior(StackedPosterior):
         return np.asarray(solve_triangular(self.factor.cholesky, flat, lower=True, check_finite=False))
 
 
-#: So many times at once, so that waves at all of them need not fit into memory.
+#: Number of times that are evaluated together, which limits memory.
 _CHUNK_TIMES = 4096
 
 
 @dataclass(frozen=True)
 class ChannelPosterior(DensePosterior):
-    """The posterior under the channel prior at given hyperparameters; curves are those of waves.
+    """The posterior under the channel prior at given hyperparameters; curves are sums of waves and modes.
 
     data, hyper, factor: As in `DensePosterior`.
     """
@@ -225,12 +225,12 @@ class ChannelPosterior(DensePosterior):
     _views: dict[Any, _FourierView] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Waves are large and soon made again.
+        # Waves are large and quickly computed again.
         return {**self.__dict__, "_views": {}}
 
     @property
     def mean_rounding_error(self) -> float:
-        """About how large an error rounding makes in the mean, relative to the data: waves do not cancel over time."""
+        """The estimated rounding error of the mean, relative to the data: the amplitudes of waves do not cancel."""
         return float(np.finfo(float).eps)
 
     def mean(self, observables: Observables, times: Array) -> Array:
@@ -253,7 +253,7 @@ class ChannelPosterior(DensePosterior):
             part = slice(start, start + _CHUNK_TIMES)
             reduced = view.whitened_cross_covariance(scaled[part], basis[:, part])
             total[:, part] -= np.einsum("don,don->on", reduced, reduced)
-        # Rounding can leave a tiny negative number where the variance is zero.
+        # Rounding errors can leave a tiny negative number if the variance is zero.
         return np.asarray(np.maximum(total, 0.0).T)
 
     def covariance(self, observables: Observables, times: Array) -> Array:
@@ -274,7 +274,7 @@ class ChannelPosterior(DensePosterior):
         return found.reshape(count, n, count, n).transpose(1, 0, 3, 2)
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
+        """Return samples of observables from the posterior, shape (size, n, o)."""
         view, data = self._cached_view(observables, times, whole_range=True), self.data
         shape = (*view.measured_coefficients.shape[1:], size)
         drawn = generator.standard_normal(shape) - 1j * generator.standard_normal(shape)
@@ -289,7 +289,7 @@ class ChannelPosterior(DensePosterior):
         return view.evaluate_observables(times, drawn + amplitudes, weights + more).transpose(2, 0, 1)
 
     def _cached_view(self, observables: Observables, times: Array, *, whole_range: bool = False) -> _FourierView:
-        """Return observables on waves as `_make_view` does, for all lags between times and data; the last are kept."""
+        """Return the result of `_build_view` for all lags between times and data; the last one is cached."""
         coefficients = observables.evaluate(self.hyper.theta)
         scaled, at_data = observables.units.scale_times(times), self.data.scaled_times
         low, high = float(at_data.min()) - self.data.observables.longest_window, float(at_data.max())
@@ -304,9 +304,9 @@ class ChannelPosterior(DensePosterior):
     def _build_view(
         self, observables: Observables, coefficients: Coefficients, max_lag: float, *, whole_range: bool
     ) -> _FourierView:
-        """Return observables on waves that serve lags up to a wanted one, or up to where the prior forgets itself.
+        """Return observables on waves that represent all lags up to `max_lag`, or up to the correlation range.
 
-        Samples need the former, `whole_range`: they are not zero where the data are forgotten.
+        Samples need all lags, `whole_range`: they are not zero where the prior is uncorrelated with the data.
         """
         data, hyper = self.data, self.hyper
         measured, asked = self.factor.terms.coefficients.free, coefficients.free
@@ -349,16 +349,16 @@ def _is_uncorrelated(spectrum: ConditionedDensity, panels: FrequencyPanels, leng
 
 
 def _averaging_windows(coefficients: Coefficients) -> Array:
-    """Return the intervals over which observables are averaged, zero where they are not."""
+    """Return the intervals over which observables are averaged, zero if they are not."""
     return np.zeros(len(coefficients.free)) if coefficients.windows is None else coefficients.windows
 
 
 @dataclass(frozen=True)
 class _FourierView:
-    """Requested observables on the waves of some panels, and the measured ones.
+    """Requested and measured observables on the waves of some frequency panels.
 
-    measured_coefficients, requested_coefficients: Of the observables on whitened waves; (o, q, f).
-    correlation_range: How far from the data the prior is correlated with them.
+    measured_coefficients, requested_coefficients: Coefficients of the observables on whitened waves; (o, q, f).
+    correlation_range: The distance from the data up to which the prior is correlated with them.
     """
 
     posterior: ChannelPosterior
@@ -397,14 +397,14 @@ class _FourierView:
         return amplitudes, posterior.condition_modes(scattered)
 
     def evaluate_at_data(self, amplitudes: ComplexArray) -> Array:
-        """Return what was measured of waves with some amplitudes, shape (data, s) from (q, f, s)."""
+        """Return the measured observables of waves with some amplitudes, shape (data, s) from (q, f, s)."""
         data = self.posterior.data
         turned = np.einsum("oqf,qfs->ofs", self.measured_coefficients, amplitudes)
         pairs = zip(turned, data.index, strict=True)
         return np.concatenate([(self._data_fourier_basis[index] @ own).real for own, index in pairs])
 
     def evaluate_observables(self, times: Array, amplitudes: ComplexArray, weights: Array) -> Array:
-        """Return observables of functions in their units, the particular solution added, shape (n, o, s).
+        """Return observables of functions in their units, with the particular solution, shape (n, o, s).
 
         Shapes: times (n,), amplitudes (q, f, s), weights (r, s).
         """
@@ -423,13 +423,13 @@ class _FourierView:
         return np.asarray(total + np.stack(means, axis=1)[:, :, None])
 
     def design_matrix(self, scaled: Array) -> Array:
-        """Return what is asked for on whitened cosines and sines, shape (o n, 2 q f)."""
+        """Return the requested observables of whitened cosines and sines, shape (o n, 2 q f)."""
         waves = np.exp(1j * np.outer(scaled, self.panels.frequencies)) * np.sqrt(self.panels.weights)
         found = waves[None, :, None, :] * self.requested_coefficients[:, None]
         return np.ascontiguousarray(found).view(float).reshape(found.shape[0] * found.shape[1], -1)
 
     def _cross_covariance(self, scaled: Array) -> Array:
-        """Return the covariance of the data with what is asked for, without the modes, shape (data, o, n)."""
+        """Return the covariance of the data with the requested observables, without modes, shape (data, o, n)."""
         data = self.posterior.data
         P = np.einsum("dqf,oqf->dof", self.measured_coefficients, np.conj(self.requested_coefficients))
         P *= self.panels.weights
@@ -446,7 +446,7 @@ class _FourierView:
     def whitened_cross_covariance(self, scaled: Array, basis: Array) -> Array:
         """Return ``L^-1 cov(data, observables)``, shape (data, o, n).
 
-        Where times are many, waves are taken at a few of them, from which all others follow.
+        If there are many times, it is computed at Chebyshev nodes and interpolated.
 
         Shapes: scaled (n,), basis (o, n, r).
         """
@@ -459,7 +459,7 @@ class _FourierView:
             found[:, :, near] = self._solve_triangular(self._cross_covariance(scaled[near]))
         else:
             points, matrix = chebyshev_transform(size)
-            # The same time over and over is an interval, too.
+            # Equal times form an interval of length zero.
             middle, half = 0.5 * (low + high), max(0.5 * (high - low), float(np.finfo(float).tiny))
             known = self._solve_triangular(self._cross_covariance(middle + half * points))
             terms = chebyshev_basis(np.clip((scaled - middle) / half, -1.0, 1.0), size)

@@ -1,7 +1,8 @@
-"""The dense evidence on an accelerator, through PyTorch: the formulas of the dense engine, no larger than they must be.
+"""The dense evidence on an accelerator, with PyTorch: the formulas of the dense engine in little memory.
 
-The derivatives of the covariance are never all in memory: each is made from the two before it, used, and dropped. The
-inverse is made in place of the Cholesky factor, by halves, so that nearly all work is matrix products.
+The derivatives of the covariance are never all in memory: each is computed from the previous two, used, and dropped.
+The inverse is computed in place of the Cholesky factor, by recursive halving, so that nearly all operations are matrix
+products.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from lodekit.support.arguments import Array
 
 #: Below this size a triangular matrix is inverted by the library.
 _MAX_LEAF_SIZE = 1024
-#: Blocks are multiples of this, which matrix products like.
+#: Sizes of blocks are multiples of this, which makes matrix products fast.
 _BLOCK_MULTIPLE = 256
 
 
 def _iterate_kernel_derivatives(
     data: DenseData, hyper: Hyperparameters, kernel_index: int, order: int, device: Any
 ) -> Iterator[Any]:
-    """Return the derivatives of a free function's covariance over all pairs of times, lowest order first."""
+    """Yield the derivatives of a free function's covariance over all pairs of times, lowest order first."""
     import torch
 
     times = torch.as_tensor(data.scaled_times, device=device)
@@ -89,7 +90,7 @@ def factorize_on_device(
             return None
         diagonal += torch.as_tensor(terms.noise_variance, device=device)
         factor, info = torch.linalg.cholesky_ex(K)
-        # Solving copies the factor: three matrices would be in memory otherwise.
+        # Solving copies the factor; with K there would be three matrices in memory.
         del K, diagonal
         if int(info):
             return None
@@ -98,14 +99,14 @@ def factorize_on_device(
         half_log_det = float(torch.log(factor.diagonal()).sum())
         value = gaussian_log_density(float((residual * alpha).sum()), half_log_det, len(residual))
         sizes = measurement_prior_variance(data, hyper, terms, absolute=True)
-        # The inverse stays on the device; the noise bounds it.
+        # The inverse is not computed here; the noise bounds its diagonal.
         on_host = alpha[:, 0].cpu().numpy()
         error = rounding_error(sizes, on_host, 1.0 / terms.noise_variance)
         return CovarianceFactor(terms, np.zeros((0, 0)), on_host, value, error, []), factor, alpha[:, 0]
 
 
 def invert_triangular(matrix: Any) -> None:
-    """Turn a lower triangular matrix into its inverse, in place; the upper triangle is not touched."""
+    """Replace a lower triangular matrix by its inverse, in place; the upper triangle does not change."""
     import torch
 
     size = len(matrix)
@@ -123,7 +124,7 @@ def invert_triangular(matrix: Any) -> None:
 
 
 def form_triangular_gram(matrix: Any) -> None:
-    """Turn a lower triangular M into the lower triangle of ``M^T M``, in place; the upper triangle is not touched."""
+    """Replace a lower triangular M by the lower triangle of ``M^T M``, in place; the upper triangle does not change."""
     if len(matrix) <= _MAX_LEAF_SIZE:
         lower = matrix.tril()
         matrix.copy_((lower.T @ lower).tril() + matrix.triu(1))
@@ -136,7 +137,7 @@ def form_triangular_gram(matrix: Any) -> None:
 
 
 def _multiply_left(triangular: Any, matrix: Any, *, transposed: bool = False) -> None:
-    """Turn X into ``L X`` or ``L^T X``, in place."""
+    """Replace X by ``L X`` or ``L^T X``, in place."""
     if len(triangular) <= _MAX_LEAF_SIZE:
         lower = triangular.tril()
         matrix.copy_((lower.T if transposed else lower) @ matrix)
@@ -154,7 +155,7 @@ def _multiply_left(triangular: Any, matrix: Any, *, transposed: bool = False) ->
 
 
 def _add_gram(target: Any, matrix: Any) -> None:
-    """Add ``X^T X`` to the lower triangle of the target, in place; parts of the upper triangle change, too."""
+    """Add ``X^T X`` to the lower triangle of the target, in place; parts of the upper triangle change as well."""
     if len(target) <= _MAX_LEAF_SIZE:
         target.addmm_(matrix.T, matrix)
         return
@@ -190,7 +191,7 @@ def evaluate_on_device(data: DenseData, hyper: Hyperparameters, device: Any) -> 
 
 
 def _form_evidence_sensitivity(data: DenseData, terms: CovarianceTerms, G: Any, alpha: Any) -> tuple[Array, Array]:
-    """Turn the lower triangle of K^-1 into that of ``(alpha alpha^T - K^-1)/2``, in place; diagonal blocks whole.
+    """Replace the lower triangle of K^-1 by that of ``(alpha alpha^T - K^-1)/2``, in place; fill diagonal blocks.
 
     Returns its diagonal, and its product with the basis functions of the modes.
     """
@@ -232,6 +233,6 @@ def _contract_on_device(
                 for k, matrix in enumerate(stacks):
                     sums[k, i, j, m] = float(torch.sum(block * _select_block(data, matrix, i, j)))
                     if i != j:
-                        # Transposed, the lag changes its sign, and so do odd derivatives.
+                        # Exchanging the observables changes the sign of the lag, and of odd derivatives.
                         sums[k, j, i, m] = (-1.0) ** (m + k) * sums[k, i, j, m]
     return sums[0], latent.lengthscale_derivative(sums[0], sums[1])

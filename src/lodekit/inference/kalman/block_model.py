@@ -46,7 +46,7 @@ class SegmentPlan:
     observable_index: The observables that are measured there; -1 for none; (d, w).
     pairings: For segments of two rows, of four, and so on: the first and second half of each, (d,), and sums over all
         uses of the segments of half the length.
-    block_segments, sum_blocks: The segment that is each of the blocks, (u,), and sums over those that are the same one.
+    block_segments, sum_blocks: The segment of each block, (u,), and sums over blocks with the same segment.
     """
 
     blocks: IndexArray
@@ -141,7 +141,7 @@ class DiscretizedModel:
             self._retained = np.concatenate([np.ones((len(dt), n - retained.shape[1])), retained], axis=1)[:, None]
             self.stochastic.Phi = self.stochastic.Phi * self._retained
         self.deterministic = ProcessDiscretization(model.F[n:, n:], np.zeros((size - n, size - n)), dt)
-        # The last row stands for no measurement.
+        # The last row represents a missing measurement.
         self.H_padded = np.concatenate([model.H, np.zeros((1, size))])
 
     def vjp(

@@ -49,7 +49,7 @@ class ReducedBlocks:
     noise_std: Array
 
     def select(self, where: slice) -> ReducedBlocks:
-        """Return some of the patterns; `block_model` stays that of all."""
+        """Return some of the patterns; `block_model` remains that of all patterns."""
         parts = {name: value[where] for name, value in vars(self).items() if name != "block_model"}
         return ReducedBlocks(self.block_model, **parts)
 
@@ -73,7 +73,7 @@ class ReducedBlocks:
         transposed = self.basis.swapaxes(-1, -2)
         first = transposed @ z
         residual = z - self.basis @ first
-        # Twice: exact values are huge in units of their noise, and rounding would leave some of them in the residuals.
+        # Twice: exact values are huge in units of their noise, and rounding errors would remain in the residuals.
         second = transposed @ residual
         return first + second, residual - self.basis @ second
 

@@ -98,7 +98,7 @@ def group_blocks(
 
 
 def _max_patterns(rows_per_block: int, width: int) -> int:
-    """Return how many patterns may be handled together: 2,000,000 elements."""
+    """Return the number of patterns that are handled together: at most 2,000,000 elements."""
     size = rows_per_block * width
     return max(1, 2_000_000 // max(1, 3 * size * size + 8 * size * rows_per_block))
 
@@ -108,9 +108,9 @@ class BlockLayout:
     """Rows in blocks of equal length.
 
     times: Scaled time of each row; rows that fill up the last block repeat its last time; (b, n).
-    step_index: Which step leads to each row from the one before it, and to the next block; (b, n + 1).
+    step_index: The step to each row from the previous one, and to the next block; (b, n + 1).
     step_lengths: All distinct step lengths; the first is zero.
-    observable_index, measurement_index: What was measured in each row; -1 for nothing; (b, n, w).
+    observable_index, measurement_index: The observables and measurements in each row; -1 for none; (b, n, w).
     patterns: The pattern of each block; (b,).
     retained: For each step, 1 for each averaging state that it keeps, 0 for those that it resets; (k, c).
     """
@@ -254,7 +254,7 @@ def partition_times(
         pairs, which = np.unique(np.stack([which, own.reshape(-1)], axis=1), axis=0, return_inverse=True)
         distinct, which = distinct[pairs[:, 0]], which.reshape(-1)
         retained = np.concatenate([np.ones((1, interval_starts.shape[1])), kept[pairs[:, 1]].astype(float)])
-    # Step zero does not move.
+    # The first step has length zero.
     lengths = np.concatenate([[0.0], distinct])
     steps = np.zeros((blocks, rows_per_block + 1), dtype=np.intp)
     inner = np.zeros(total, dtype=np.intp)
@@ -296,7 +296,7 @@ class KalmanData(StackedMeasurements):
 
     @cached_property
     def _noise_index(self) -> IndexArray:
-        """The noise group of each measurement: its level, or which known variance."""
+        """The noise group of each measurement: its noise level, or the index of its known variance."""
         _, known = np.unique(self.noise.known_variance, return_inverse=True)
         groups = int(self.noise.level_index.max(initial=0)) + 1
         return np.where(self.noise.learned, self.noise.level_index, groups + known).astype(np.intp)
@@ -336,7 +336,7 @@ class KalmanData(StackedMeasurements):
         return self._layouts[length]
 
     def _build_default_layout(self) -> BlockLayout:
-        """Return blocks of a length that is fast: for few rows, such that work inside and between blocks balances."""
+        """Return blocks of a fast length: for few rows, one that balances the work inside and between blocks."""
         rows, width = self.row_table[1].shape
         usual = int(min(128, width * max(12, int(0.6 * np.sqrt(rows)))))
         layout = self.build_layout(usual)[0]
@@ -370,9 +370,9 @@ class KalmanData(StackedMeasurements):
         return layout, row[len(times) + added : len(times) + len(extra_times)]
 
     def _add_start_time(self, extra_times: Array, interval_starts: Array) -> tuple[Array, int]:
-        """Return times with the one at which disturbances begin, if they need it, and how many were added.
+        """Return times with the start of the disturbances, if it is missing, and the number of added times.
 
-        Raise if other times, or starts of intervals, come before it.
+        Raise if other times, or starts of intervals, are earlier.
         """
         if self.prior.observables.disturbances is None or self.is_continuation:
             return extra_times, 0

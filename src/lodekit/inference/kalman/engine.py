@@ -44,7 +44,7 @@ class KalmanEngine(StackedEngine):
 
     @property
     def search_limits(self) -> SearchLimits:
-        """How far a search may take lengthscales."""
+        """The bounds of lengthscales in a search."""
         return lengthscale_limits(float(np.diff(self.data.scaled_times).min(initial=np.inf)))
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
@@ -71,7 +71,7 @@ class KalmanEngine(StackedEngine):
 
     @staticmethod
     def rejection_reason(task: EngineTask) -> str:
-        """Return why it cannot handle a task, and what to do; empty if it can."""
+        """Return why the engine cannot be used for a task, and what to do; empty if it can."""
         if task.channel_prior:
             return "a prior on the channels has no finite state; use prior='latent'"
         smooth = next((latent.name for latent in task.latents if latent.state_space(1.0) is None), None)
@@ -93,7 +93,7 @@ class KalmanEngine(StackedEngine):
 
     @staticmethod
     def selection_reason(task: EngineTask) -> str:
-        """Return the reason for choosing it over other engines."""
+        """Return the reason for choosing this engine."""
         return "linear in time"
 
     @classmethod

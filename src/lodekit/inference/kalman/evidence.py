@@ -37,8 +37,8 @@ class FilterSolution:
     coefficients: Coefficients of the measured observables.
     residual: Scaled measurements minus their prior mean; (m,).
     value: The log evidence in the user's units.
-    error: Estimated rounding error of it.
-    block_error: The part of it that may be smaller in shorter blocks.
+    error: The estimated rounding error of the value.
+    block_error: The part of the error that may be smaller in shorter blocks.
     """
 
     filter: SquareRootFilter
@@ -88,7 +88,7 @@ def solve_filter(
 
 
 def _propagation_errors(kalman_filter: SquareRootFilter, smoothed: SmoothedMeans) -> tuple[float, float]:
-    """Return what relative errors of process noise, and of roots of covariances, change in the log evidence.
+    """Return the effects of relative errors of process noise, and of roots of covariances, on the log evidence.
 
     Process noise is computed as a covariance, whose errors are proportional to variances. Those of roots are
     proportional to standard deviations; rows of modes with almost equal roots are almost parallel. In an update, errors
@@ -198,7 +198,7 @@ class _PatternSums:
         Phi_P_root = solution.filter.Phi[chunk.patterns][:, None] @ P_root
         N_Phi_P_root = N @ Phi_P_root
         inner = Phi_P_root.swapaxes(-1, -2) @ N_Phi_P_root - np.eye(P_root.shape[-1])
-        # H P is computed in the basis of the reduction, where nothing is large.
+        # H P is computed in the basis of the reduction, in which all entries are of moderate size.
         P_root_t, explained_t = P_root.swapaxes(-1, -2), explained.swapaxes(-1, -2)
         return cls(
             stack_by_pattern(smoothed.means, chunk),
@@ -261,5 +261,5 @@ def _irregular_blocks_vjp(
 
 
 def lengthscale_limits(min_step: float) -> SearchLimits:
-    """Return how far a search may take lengthscales: not far below the smallest step; all cost the same to evaluate."""
+    """Return the bounds of a search: lengthscales not far below the smallest step; all cost the same to evaluate."""
     return SearchLimits(max(0.3 * min_step if np.isfinite(min_step) else 1e-3, 1e-6))

@@ -35,9 +35,9 @@ def filter_rows(
 ) -> Iterator[tuple[Array, Array, Array, Array]]:
     """Filter the rows of the blocks of a chunk by sequential scalar updates, given the states at their starts.
 
-    Yield for each row, after its measurements: how the mean of stochastic states depends on the state at the start, and
-    their covariance, (n, s + n, u); transitions of the other states, (q, q, u); whitened observation rows for the state
-    at the start, with their gains, (w, s + n, u); standard deviations of the innovations, (w, u).
+    Yield for each row, after its measurements: the dependence of the mean of stochastic states on the state at the
+    start, and their covariance, (n, s + n, u); transitions of the other states, (q, q, u); whitened observation rows
+    for the state at the start, with their gains, (w, s + n, u); standard deviations of the innovations, (w, u).
 
     Shapes: step_index (u, p + 1), observable_index, R (u, p, w).
     """
@@ -58,7 +58,7 @@ def filter_rows(
         H = move_blocks_last(discretized.H_padded[observable_index[:, i]])
         whitened, S_roots = np.zeros((width, s + n, count)), np.zeros((width, count))
         for j, (row, h) in enumerate(zip(whitened, H, strict=True)):
-            # How a measurement depends on the state at the start, and its covariance with the state.
+            # The dependence of a measurement on the state at the start, and its covariance with the state.
             np.einsum("ib,ikb->kb", h[:n], D, out=row)
             if len(deterministic):
                 row[n:s] += np.einsum("ib,ikb->kb", h[n:], deterministic)
@@ -227,7 +227,7 @@ def _filter_chunk(
             H_start, row_gain = white.T[:, :size], white.T[:, size:]
             z = (y[:, :, i, j] - np.einsum("ukn,un->uk", shift, H[:, i, j])) / sigma[:, None]
             shift = shift + z[:, :, None] * row_gain[:, None]
-            # What it does not explain updates the state at the start, by Potter's formula.
+            # The remaining innovation updates the state at the start, by Potter's formula.
             v = z - np.einsum("uks,us->uk", means, H_start)
             P_root_H = np.einsum("gsk,gs->gk", P_roots, H_start[patterns])
             S = 1.0 + np.sum(P_root_H**2, axis=1)

@@ -1,8 +1,8 @@
 """Interval means as measurements: averaging states that integrate an observable over an interval.
 
 A mean over the interval that ends at a time is the value of a state that was reset at the start of the interval and
-integrates the observable (state augmentation). Overlapping intervals need states of their own; an interval that begins
-after the end of another takes over its state. Modes need none: their means are linear in the states already.
+integrates the observable (state augmentation). Overlapping intervals need separate states; an interval that begins
+after the end of another one reuses its state. Modes need none: their means are linear in the states already.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class AveragingStates:
                 continue
             distinct, which = np.unique(ends, return_inverse=True)
             begin = _snap_to_times(distinct - window, times, resolution)
-            # The number of intervals that are open where one begins, including itself.
+            # The number of open intervals at the start of each interval, including itself.
             depth = np.arange(1, len(begin) + 1) - np.searchsorted(distinct, begin, side="right")
             count = max(1, int(depth.max(initial=1)))
             state = np.arange(len(begin)) % count
@@ -119,12 +119,12 @@ class AveragedStateSpaceModel(StateSpaceModel):
         return P_root
 
     def build_observation_matrix(self, observables: Observables, coefficients: Coefficients) -> Array:
-        """Return other observables as rows of all states, as if none were averaged but their modes."""
+        """Return the observation matrix of other observables, in which only modes are averaged."""
         H = self.base_model.build_observation_matrix(observables, coefficients)
         return _insert_zero_columns(H, self.base_model.n_stochastic, len(self.averaging))
 
     def vjp(self, gradient: StateSpaceGradient, grad_P_initial: Array, time: float) -> Hyperparameters:
-        """Return derivatives as those of the base model."""
+        """Return the derivatives of the base model."""
         n, averaging, kept = self.base_model.n_stochastic, self.averaging, self.base_index
         # One row for each observable; stochastic states act on an averaged one through its averaging states.
         grad_H = np.add.reduceat(gradient.H[:, kept[1][0]], averaging.first_rows, axis=0)

@@ -161,7 +161,7 @@ class FrameSeries:
         return np.concatenate([np.zeros((0, self.n_terms)), *parts])
 
     def build_rows(self, offsets: Array, observable_index: IndexArray) -> list[Array]:
-        """Return what each column observes in the frames of some consecutive rows, shapes (r, p, u).
+        """Return the observation rows of each column in the frames of some consecutive rows, shapes (r, p, u).
 
         Shapes: offsets (p, u), observable_index (p, w, u).
         """
@@ -263,7 +263,7 @@ def build_frames(
 
 
 def _find_frame_changes(times: Array, max_length: float) -> Mask:
-    """Return where new frames begin, shape (p, u): few changes cost as much as many, so some blocks change early."""
+    """Return in which rows new frames begin, shape (p, u); blocks change together, some of them early, to save time."""
     is_change, first = np.zeros(times.shape, dtype=bool), times[0]
     is_change[0] = True
     for changing, now in zip(is_change[1:], times[1:], strict=True):
@@ -294,10 +294,10 @@ class IrregularBlocks:
     """Irregular blocks, filtered and reduced together with their measurements to ``z = H x + e``.
 
     values, R: All measurements, (b, m, 1), and their noise variances, (n,).
-    triangular_factor: Of the QR factorization of whitened observation matrix and measurements; (u, s + 1, s + 1).
+    triangular_factor: R of the QR factorization of whitened observation matrix and measurements; (u, s + 1, s + 1).
     H, Phi, Q_root, half_log_det: As in `ReducedBlocks`.
     z, residual_ss: The reduced measurements, (u, s, 1), and the sum of squares of the residuals; (u, 1).
-    state_shift: What measurements add to the stochastic states at the end; (u, n).
+    state_shift: The contribution of measurements to the mean of the stochastic states at the end; (u, n).
     covariance_error: Error of the log evidence from relative errors of covariances.
     noise_std: Standard deviation of the process noise in the state at the end; (u, n).
     """
@@ -358,7 +358,7 @@ class IrregularBlocks:
             if i == rows:
                 break
             # Errors of covariances are proportional to variances, which grow through a frame and in the step to the
-            # next one: look at the first rows.
+            # next one: estimate them in the first rows.
             is_first = i == group.start or len(self._changes[i][0]) > 0
             state_std = np.sqrt(np.abs(np.einsum("iib->ib", D[:, n + q + 1 :]))) if is_first else None
             for j, (states, _, _) in enumerate(self._series.columns):
@@ -380,7 +380,7 @@ class IrregularBlocks:
         (states, affected, _), D, n, q = self._series.columns[position[1]], self.moments, len(self.moments), len(Phi)
         first = states.stop - states.start
         H = row[:first]
-        # How a measurement depends on the state at the start, its value, and its covariance with the state.
+        # The dependence of a measurement on the state at the start, its value, and its covariance with the state.
         np.einsum("ib,ikb->kb", H, D[states], out=whitened_row)
         if q:
             whitened_row[n : n + q] += np.einsum("ib,ikb->kb", row[first : first + q], Phi)
@@ -415,7 +415,7 @@ class IrregularBlocks:
 
     @cached_property
     def orthogonal_factor(self) -> Array:
-        """Of the QR factorization, with zero rows if m <= s, shape (u, m, s + 1); overwrites `reflectors`."""
+        """Q of the QR factorization, with zero rows if m <= s, shape (u, m, s + 1); overwrites `reflectors`."""
         for reflectors, tau in zip(self.reflectors, self.tau, strict=True):
             lapack.dorgqr(reflectors.T, tau, overwrite_a=1)
         if self.row_order is not None:

@@ -1,8 +1,8 @@
 """Kalman filter and smoother for records that are larger than memory: batches of rows are read one after the other.
 
-Forward go mean and covariance of the state from batch to batch; backward its score and the information of all later
-rows (two-pass fixed-interval smoother). A gradient takes both passes: the second solves each batch again, from the
-state at its start. Posteriors read the batches again in which something is requested.
+The forward pass propagates mean and covariance of the state from batch to batch; the backward pass its score and the
+information of all later rows (two-pass fixed-interval smoother). A gradient takes both passes: the second solves each
+batch again, from the state at its start. Posteriors read those batches again that contain requested times.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.arguments import Array, IndexArray
 
-#: Rows in memory at the same time; irregular ones take about a kilobyte each.
+#: Number of rows in memory at the same time; irregular ones take about a kilobyte each.
 ROWS_IN_MEMORY = 100_000
 #: Samples that are drawn in one pass over all batches.
 _DRAWS_PER_PASS = 8
@@ -92,7 +92,7 @@ class OutOfCorePosterior(BasePosterior):
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
         """Return samples of observables from the posterior, shape (size, n, o).
 
-        Prior samples go through all batches; on the way back each batch draws its own again, to correct them.
+        Prior samples are drawn through all batches; in the backward pass each batch repeats its own and corrects it.
         """
         numbers = self._find_batches(observables, times)
         samples = np.zeros((size, len(times), observables.count))
@@ -105,7 +105,7 @@ class OutOfCorePosterior(BasePosterior):
     def _sample_batches(
         self, observables: Observables, times: Array, batch_index: IndexArray, seed: IndexArray, n_draws: int
     ) -> Iterator[tuple[IndexArray, Array]]:
-        """Yield which times are in a batch, and samples there, shape (k, a, o), from the last batch to the first."""
+        """Yield the indices of the times in a batch, and samples, shape (k, a, o), from the last batch to the first."""
         # The prior sample of the state at the start of each batch, and the mean of its correction.
         starts: list[tuple[Array | None, Array | None]] = [(None, None)]
         score = None
@@ -170,7 +170,7 @@ class OutOfCorePosterior(BasePosterior):
         return KalmanInnovations(last.data, last.solution)
 
     def find_tail(self, min_rows: int) -> int:
-        """Return the first batch of the last ones that have at least `min_rows` rows together."""
+        """Return the first of the last batches that together have at least `min_rows` rows."""
         last = len(self.boundaries) - 1
         return last - 1 if last and self.engine.spool.n_rows - self.first_row(last) < min_rows else last
 
@@ -179,7 +179,7 @@ class OutOfCorePosterior(BasePosterior):
         return batch * self.engine.rows_in_memory
 
     def summarize_before(self, batch: int) -> tuple[float, float, tuple[Array | None, ...]]:
-        """Return log evidence and error of all batches before one, and arrays that a filter continues from."""
+        """Return log evidence and error of all batches before one, and the arrays from which a filter continues."""
         engine, hyper, value, error = self.engine, self.hyper, self.value, self.error
         for number in range(batch, len(self.boundaries)):
             solution = engine.solve_batch(engine.read_batch(number), hyper, self.boundaries[number])
@@ -211,7 +211,7 @@ class OutOfCoreEngine(BaseEngine):
     benefits_from_threads: ClassVar[bool] = False
     prior: Prior
     spool: RowStore
-    # Looked up when an engine is made, since tests patch it.
+    # Looked up when an engine is created, since tests patch it.
     rows_in_memory: int = field(default_factory=lambda: ROWS_IN_MEMORY)
     checkpoints: tuple[FilterCheckpoint, ...] | None = None
     n_omitted: int = 0
@@ -252,7 +252,7 @@ class OutOfCoreEngine(BaseEngine):
 
     @property
     def search_limits(self) -> SearchLimits:
-        """How far a search may take lengthscales."""
+        """The bounds of lengthscales in a search."""
         return lengthscale_limits(self.spool.min_step / self.prior.units.time_scale)
 
     def read_series(self, batch: int) -> list[TimeSeries]:

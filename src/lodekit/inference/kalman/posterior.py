@@ -103,7 +103,7 @@ class KalmanPosterior(StackedPosterior):
         return np.asarray(np.einsum("aoi,aik->aok", H, states) + np.stack(means, axis=1)[:, :, None])
 
     def _split_overlapping(self, observables: Observables, times: Array) -> list[IndexArray]:
-        """Return which times are handled together: only a few of the intervals that end at them may overlap."""
+        """Return groups of times that are computed together, in which only a few averaging intervals overlap."""
         windows, every = observables.windows, np.arange(len(times))
         if windows is None or not len(times):
             return [every]
@@ -156,9 +156,9 @@ class KalmanPosterior(StackedPosterior):
     def _partition_times(
         self, model: StateSpaceModel, times: Array, averaging: AveragingStates | None
     ) -> tuple[BlockLayout, IndexArray]:
-        """Return blocks with rows for more times, and their indices; short ones if noise is small.
+        """Return blocks with rows for more times, and the indices of these rows; blocks are short if noise is small.
 
-        Covariances inside blocks are differences: their errors are those of the signal, and they are as small as noise.
+        Covariances inside blocks are as small as the noise, but are differences with the rounding errors of the signal.
         """
         own, length, n = self.solution.filter, self.block_length, model.n_stochastic
         parts = np.split(own.R, self.data.offsets[1:-1])
@@ -170,7 +170,7 @@ class KalmanPosterior(StackedPosterior):
             span = float((layout.times[:, -1] - layout.times[:, 0]).max(initial=0.0))
             with np.errstate(all="ignore"):
                 Q = ProcessDiscretization(model.F[:n, :n], model.noise_intensity, np.array([span])).Q[0]
-                # Rounding at a variance ratio of 1e6 leaves ten digits.
+                # At a variance ratio of 1e6, rounding errors leave ten digits.
                 is_loud = bool((np.einsum("oi,ij,oj->o", H, Q, H) > 1e6 * quiet).any())
             length = shorten_blocks(layout)
             if length is None or not is_loud:

@@ -34,7 +34,7 @@ class SmoothedMeans:
     updated_means: Mean of the state at the start of a block, given this and all blocks before it; (b, s, k).
     scores: Derivative of the log evidence in the predicted mean at the start of each block, and after the last;
         (b + 1, s, k).
-    means: Mean of the state at the start of each block, given everything; (b, s, k).
+    means: Mean of the state at the start of each block, given all data; (b, s, k).
     measurement_scores: Derivative of the log evidence in the mean of z for a fixed state shift; (b, s, k).
     final_mean: Mean of the state after the last block, given all blocks; (s, k).
     """
@@ -90,14 +90,14 @@ class StateSmoother:
     measurements: ReducedMeasurements
 
     def _reduced_blocks(self) -> Iterator[tuple[IndexArray, list[IndexArray], list[IndexArray], ReducedBlocks]]:
-        """Yield blocks with requested rows, some at once; which rows, their indices in `row_index`, and the models."""
+        """Yield groups of blocks with requested rows: blocks, rows, their indices in `row_index`, and the models."""
         layout = self.filter.layout
         blocks, inner = np.divmod(self.row_index, layout.rows_per_block)
         order = np.argsort(blocks, kind="stable")
         distinct, starts = np.unique(blocks[order], return_index=True)
         members = np.split(order, starts[1:])
         width = layout.rows_per_block * max(layout.observable_index.shape[2], self.filter.model.n_stochastic, 1)
-        # Covariances of 2,000,000 elements.
+        # At most 2,000,000 elements of covariances at once.
         step = max(1, 2_000_000 // (3 * width * width))
         for start in range(0, len(distinct), step):
             some, requested = distinct[start : start + step], members[start : start + step]
@@ -144,7 +144,7 @@ class StateSmoother:
         return means
 
     def variance(self, H: Array) -> Array:
-        """Return the variance of observables in the requested rows, given everything, shape (a, o), for H (a, o, s)."""
+        """Return the variance of observables in the requested rows, given all data, shape (a, o), for H (a, o, s)."""
         n, variance = self.filter.model.n_stochastic, np.zeros(H.shape[:2])
         for _, requested, _, _, P_roots, interior in self._smooth_covariances():
             rows = H[requested]
@@ -153,7 +153,7 @@ class StateSmoother:
         return variance
 
     def covariance(self, H: Array) -> Array:
-        """Return the covariance of observables in requested rows, given everything, (a, o, a, o), for H (a, o, s)."""
+        """Return the covariance of observables in requested rows, given all data, (a, o, a, o), for H (a, o, s)."""
         (total, count, size), n = H.shape, self.filter.model.n_stochastic
         covariances, N = self.filter.covariances, self.filter.information
         covariance, every = np.zeros((total, count, total, count)), np.arange(count)
@@ -172,7 +172,7 @@ class StateSmoother:
                 cross = cross @ covariances.closed_loop_Phi[between].T
             update = np.eye(size) - covariances.gain[b] @ self.filter.H[self.filter.layout.patterns[b]]
             end = rows @ end_cross
-            # (a, o, s): how they depend on the predicted state at the start of this block, given everything.
+            # (a, o, s): their dependence on the predicted state at the start of this block, given all data.
             dependence = rows @ Phi_from_start @ update - end @ N[b + 1] @ closed
             with_earlier = (cross @ dependence.reshape(-1, size).T).reshape(len(earlier), count, len(here), count)
             store(earlier, here, with_earlier)
@@ -182,12 +182,12 @@ class StateSmoother:
         return covariance
 
     def _smooth_covariances(self) -> Iterator[tuple[int, IndexArray, Array, Array, Array, Array]]:
-        """Yield the covariances of the states in the requested rows of one block after the other, given everything.
+        """Yield covariances of the states in the requested rows, block by block, given all data.
 
-        The block; which of `row_index`, (a,); how the states depend on that at the start of the block, given its
-        measurements, (a, s, s); their covariance with the state at its end, given all measurements up to there,
-        (a, s, s); roots of their covariance given everything, (a, s, r), except for that given both ends of the block
-        and its measurements, (a, n, a, n).
+        Each item is the block; indices in `row_index`, (a,); the dependence of the states on that at the start of the
+        block, given its measurements, (a, s, s); their covariance with the state at its end, given all measurements up
+        to there, (a, s, s); roots of their covariance given all data, (a, s, r), except for the covariance given both
+        ends of the block and its measurements, (a, n, a, n).
         """
         kalman_filter, n, size = self.filter, self.filter.model.n_stochastic, self.filter.model.size
         for blocks, inner, requested, reduced in self._reduced_blocks():
@@ -262,7 +262,7 @@ class StateSmoother:
 
 @dataclass(frozen=True)
 class _BlockTransitions:
-    """Some blocks from row to row.
+    """Transitions and covariances from row to row in some blocks.
 
     Phi: Transitions from each row to the next one, of stochastic states; (u, p, n, n).
     H: Observation matrices for these states; (u, p, w, n).
@@ -310,7 +310,7 @@ def _invert_roots(roots: Array) -> Array:
     """Return pseudo-inverses of roots from `factor_semidefinite`, shape (u, n, n)."""
     scales = np.sqrt(np.sum(roots**2, axis=2, keepdims=True))
     safe = np.where(scales > 0, scales, 1.0)
-    # Columns are orthogonal after scaling; noise below 1e-15 is rounding.
+    # Columns are orthogonal after scaling; noise below 1e-15 is a rounding error.
     scaled = roots / safe
     values = np.sum(scaled**2, axis=1)
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > 1e-15)

@@ -2,8 +2,8 @@
 
 Each block is reduced to ``z = H x + e`` with noise of unit covariance, where x is the state at its start, and moves
 the state by ``Phi x + state_shift + Q_root w``. Covariances are propagated as roots, by QR factorizations: noise may
-be a millionth of the signal, and states without noise have singular covariances. Through equal blocks the filter runs
-into its steady state, and nothing is computed again from there on.
+be a millionth of the signal, and states without noise have singular covariances. In equal blocks the filter converges
+to its steady state, from which on nothing is computed again.
 
 .. [1] T. Kailath, A. H. Sayed and B. Hassibi, Linear Estimation, Prentice Hall, 2000, chapter 12.
 """
@@ -26,12 +26,12 @@ from lodekit.support.arguments import Array, IndexArray
 
 @dataclass(frozen=True)
 class BoundaryConditions:
-    """What the rest of a record implies at both ends of a batch of its rows.
+    """The effect of the rest of a record at both ends of a batch of its rows.
 
     P_root: Root of the covariance of the state at the start, given all earlier rows; None: that of the prior; (s, s).
     mean: Mean of that state; None: zero; (s, 1).
     score: Derivative of the log evidence in the mean of the state at the end; None: zero; (s, 1).
-    information: Covariance of this score: what later rows add to the information of all earlier rows; None: zero;
+    information: Covariance of this score: the information that later rows add to that of earlier rows; None: zero;
         (s, s).
     backward_information_root: Root B of the information ``B'B`` of later rows alone (backward information filter);
         None: zero; (s, s).
@@ -53,7 +53,7 @@ class FilteredCovariances:
     gain: Kalman gain: multiplies the innovation ``z - H m`` in the update of the mean.
     explained_root: H times `P_root_updated`, a root of ``H P H' S^-1`` with ``S = 1 + H P H'``.
     S_inverse_root: Root E of the inverse innovation covariance, ``E E' = S^-1``.
-    closed_loop_Phi: How the mean at the start of a block enters that of the next one, ``Phi (1 - gain H)``.
+    closed_loop_Phi: Transition of the mean from the start of a block to that of the next one, ``Phi (1 - gain H)``.
     half_log_det_S: Half the log determinant of S; (b,).
     update_root: The factor of `P_root_updated` relative to `P_root_predicted`.
     P_root_final: Root of the covariance of the state after the last block, given all blocks; (s, s).
@@ -133,8 +133,9 @@ def _complete_covariances(
 def _one_minus_gain_H(P_roots: Array, updated: Array, update_root: Array, gain_H: Array) -> Array:
     """Return ``1 - gain H`` for each block, accurate even where it is a difference of almost equal matrices.
 
-    That is so if a block determines what was far more uncertain before it, as after a gap with growing modes. Then
-    ``P_updated P_predicted^-1``, from roots with rows of unit length, keeps all digits, unless rows are parallel.
+    They are almost equal if a block determines states that were far more uncertain before it, as after a gap with
+    growing modes. Then ``P_updated P_predicted^-1``, from roots with rows of unit length, keeps all digits, unless rows
+    are parallel.
     """
     found = np.eye(gain_H.shape[-1]) - gain_H
     before, after = np.linalg.norm(P_roots, axis=2), np.linalg.norm(updated, axis=2)
@@ -170,7 +171,7 @@ class SquareRootFilter:
     cached_blocks, cached_irregular_blocks: Reduced blocks by the index of their group, if they are small enough.
     basis: The basis of `H`, if it was kept. For a rank-deficient H it depends on rounding, so all values have to be
         reduced in the same one; (u, m, s).
-    boundary: What is known at both ends.
+    boundary: The boundary conditions at both ends.
     """
 
     model: StateSpaceModel
@@ -195,7 +196,7 @@ class SquareRootFilter:
     def information(self) -> Array:
         """The covariance N of the score of the state at the start of each block, shape (b + 1, s, s).
 
-        It is what all later data add to the information of earlier data.
+        It is the information that all later data add to that of earlier data.
         """
         closed, initial = self.covariances.closed_loop_Phi, self.boundary.information
         half = self.covariances.S_inverse_root.swapaxes(-1, -2) @ self.H[self.layout.patterns]
@@ -327,7 +328,7 @@ def run_filter(
     noise_std = np.zeros((count, model.n_stochastic))
     basis = np.zeros((count, max(rows, size + 1), size)) if keep_basis else None
     measurements = ReducedMeasurements.zeros(values, size)
-    # Limits of what is kept for the gradient, in elements; other blocks are computed again.
+    # Limits of the arrays that are kept for the gradient, in elements; other blocks are computed again.
     cached, room, cached_irregular, room_irregular = {}, 4_000_000, {}, 50_000_000 if keep_blocks else 0
     for number, group in enumerate(layout.chunk_groups):
         reduced: ReducedBlocks | IrregularBlocks

@@ -3,9 +3,9 @@
 A latent function z with a Matern covariance has the states ``z^(k)``, each divided by the k-th power of its rate; white
 noise drives the last one [1]_. Modes are deterministic states: weights of their basis functions, propagated to the
 current time. Disturbances add their own states and those of the system that they drive, from rest at the start. If no
-function is free, these states contain all modes: their initial covariance takes the place of separate states, and
-through regular rows the filter runs into its steady state. Every observable is then a linear combination of states that
-does not depend on time.
+function is free, these states contain all modes: their initial covariance replaces separate states, and in regular
+rows the filter converges to its steady state. Every observable is then a linear combination of states that does not
+depend on time.
 
 States of the driven system are scaled by magnitudes from F and G, chosen such that the rows of F stay as small as its
 eigenvalues allow, whatever the units are. Nothing depends on these scales, so derivatives treat them as constants.
@@ -132,7 +132,7 @@ class DisturbanceStates:
 
     @cached_property
     def _integrated_std(self) -> Array:
-        """The standard deviation of the integral of each disturbance over unit scaled time, about, shape (d,)."""
+        """The approximate standard deviation of the integral of each disturbance over unit scaled time, shape (d,)."""
         span = self.observables.units.time_scale
         lengths = np.array([np.sqrt(span) if unit is None else span for unit in self.processes])
         return np.asarray(lengths * self.hyper.disturbance_amplitudes)
@@ -145,7 +145,7 @@ class DisturbanceStates:
         drive = np.abs(G) @ self._integrated_std
         if not len(F) or not (np.isfinite(F).all() and np.isfinite(drive).all()):
             return np.ones(len(F))
-        # The spectral radius of the magnitudes does not depend on units; rows of F, scaled, add up to twice it at most.
+        # The spectral radius of the magnitudes does not depend on units; scaled rows of F add up to at most twice it.
         rate = 2.0 * max(1.0, float(np.abs(np.linalg.eigvals(F)).max()))
         scales = np.linalg.solve(np.eye(len(F)) - F / rate, drive)
         return np.where(scales > 0.0, scales, 1.0)

@@ -1,14 +1,14 @@
-"""Modal engine: Bayesian linear regression on a few modes beside known functions, by sequential QR factorization.
+"""Modal engine: Bayesian linear regression on a few modes and known functions, by sequential QR factorization.
 
-Modes are as smooth as their exponents are small: Chebyshev interpolation on panels of the time axis gives them at any
-number of times to rounding. Derivatives at all times become derivatives at the nodes by the transpose of the same
+Modes with small exponents are smooth: Chebyshev interpolation on panels of the time axis gives them at any number of
+times up to rounding errors. Derivatives at all times become derivatives at the nodes by the transpose of the same
 sparse matrix, so derivatives in the parameters are needed at the nodes only. Decayed modes need no panels, and if all
 modes have decayed, no rows.
 
-With D the modes at the measurements, r the data without all that is known, both in units of the noise, and amplitudes
-that are standard normal, ``A = I + D^T D`` and ``-2 log evidence = |r - D mu|^2 + |mu|^2 + log|A| + constants``. A QR
-factorization of D above the identity, beside r above zero, gives all of it without squaring the condition, and takes
-time in proportion to the number of measurements.
+With D the modes at the measurements, r the data minus the known functions, both in units of the noise, and standard
+normal amplitudes, ``A = I + D^T D`` and ``-2 log evidence = |r - D mu|^2 + |mu|^2 + log|A| + constants``. A QR
+factorization of the stacked matrix ``[[I, 0], [D, r]]`` gives all terms without squaring the condition number, in time
+proportional to the number of measurements.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PANEL_NODES, _MAX_PANEL_PHASE = 16, 1.8
 
 @dataclass(frozen=True)
 class ModeGrid:
-    """Nodes for interpolation of the modes at the first of all times; later the modes have decayed.
+    """Nodes for interpolation of the modes at the first times; at later times the modes have decayed.
 
     nodes: Scaled times; (k,).
     interpolation: Maps functions on the nodes to the first a times; None if the nodes are these times; (a, k).
@@ -89,7 +89,7 @@ def build_mode_grid(times: Array, rates: Sequence[float], lifetimes: Sequence[fl
     return ModeGrid(nodes.ravel(), csr_array((values.ravel(), places, starts), shape=(count, nodes.size)), count)
 
 
-#: Rows that are factorized at once.
+#: Number of rows that are factorized together.
 _CHUNK_ROWS = 16384
 
 
@@ -98,7 +98,7 @@ class ModalPosterior(StackedPosterior):
     """The regression solved at given hyperparameters: a normal distribution of the amplitudes of modes.
 
     data: Measurements with their prior.
-    coefficients: Of the measured observables.
+    coefficients: Coefficients of the measured observables.
     grid: The nodes at which the modes were computed.
     active_rows: For each observable, the measurements at which modes have not decayed.
     design: The modes times their prior standard deviations, in units of the noise, at these measurements; (a, r).
@@ -124,7 +124,7 @@ class ModalPosterior(StackedPosterior):
 
     @property
     def covariance_root(self) -> Array:
-        """``R^-1``: the covariance of the amplitudes is its product with its transpose."""
+        """``R^-1``, a root of the covariance of the amplitudes."""
         return np.asarray(solve_triangular(self.precision_root, np.eye(len(self.precision_root)), check_finite=False))
 
     def mean(self, observables: Observables, times: Array) -> Array:
@@ -149,7 +149,7 @@ class ModalPosterior(StackedPosterior):
         return np.asarray((reduced @ reduced.T).reshape(len(times), count, len(times), count))
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
+        """Return samples of observables from the posterior, shape (size, n, o)."""
         mean, values = self.amplitudes, observables.evaluate(self.hyper.theta)
         drawn = mean[:, None] + self.covariance_root @ generator.standard_normal((len(mean), size))
         return self._evaluate_observables(observables, values, times, drawn).transpose(2, 0, 1)
@@ -157,14 +157,14 @@ class ModalPosterior(StackedPosterior):
     def _evaluate_observables(
         self, observables: Observables, coefficients: Coefficients, times: Array, amplitudes: Array
     ) -> Array:
-        """Return observables of functions in their units, all that is known added, shape (n, o, s)."""
+        """Return observables of functions in their units, with the known functions, shape (n, o, s)."""
         means, _ = observables.means(coefficients, times, with_jacobian=False)
         parts = [part @ amplitudes for part in self._iterate_mode_blocks(observables, times)]
         total = np.concatenate(parts) if parts else np.zeros((0, observables.count, amplitudes.shape[1]))
         return total + np.stack(means, axis=1)[:, :, None]
 
     def _iterate_mode_blocks(self, observables: Observables, times: Array) -> Iterator[Array]:
-        """Yield the modes times their prior deviations, seen through the observables, shape (n, o, r), in blocks."""
+        """Yield observables of the modes times their prior standard deviations, shape (n, o, r), in blocks."""
         prior = self.data.prior
         values, roots = observables.evaluate(self.hyper.theta), prior.mode_std(self.hyper.mode_amplitudes)
         # In chunks, because modes at all times may not fit into memory.
@@ -176,7 +176,7 @@ class ModalPosterior(StackedPosterior):
 
 @dataclass(frozen=True)
 class ModalEngine(StackedEngine):
-    """Log evidence and posterior of modes beside known functions.
+    """Log evidence and posterior of modes and known functions.
 
     data: Measurements with their prior, which has no free functions.
     """
@@ -210,7 +210,7 @@ class ModalEngine(StackedEngine):
         exponents = self.prior.observables.exponents(coefficients, self.prior.groups, include_signals=False)
         # In powers of two, so that neighbouring points of a search share them.
         rates = np.exp2(np.ceil(np.log2(np.maximum(np.abs(exponents), 1e-3))))
-        # After 44 e-foldings a mode as large as the data is below rounding.
+        # After 44 e-foldings a mode as large as the data is below rounding errors.
         decay = np.exp2(np.floor(np.log2(np.maximum(-exponents.real, 1e-3))))
         # An average depends on values since its interval began.
         lifetimes = np.where(exponents.real < 0, 44.0 / decay, np.inf) + self.prior.observables.longest_window
@@ -257,7 +257,7 @@ class ModalEngine(StackedEngine):
         for rows, part in zip(active_rows, _split_active(fitted, active_rows), strict=True):
             residuals[rows] -= part
         deviance = float(residuals @ residuals) + float(mean @ mean) + 2.0 * float(np.log(diagonal).sum())
-        # An observable may have a single standard deviation, and may have no measurement.
+        # An observable may have a single standard deviation for all rows, or no measurements.
         counts = [(len(index), std) for index, std in zip(data.index, noise_std, strict=True) if len(std)]
         logs = sum(count * float(np.log(std).mean()) for count, std in counts)
         value = -0.5 * (deviance + 2.0 * logs + len(residuals) * float(np.log(2.0 * np.pi))) + data.log_jacobian
@@ -365,7 +365,7 @@ class ModalEngine(StackedEngine):
 
     @staticmethod
     def cost(task: EngineTask) -> float:
-        """Return about how many operations an evaluation takes; infinite without inputs or exact values."""
+        """Return the approximate number of operations of an evaluation; infinite without inputs or exact values."""
         return float(task.size) if task.has_inputs or task.has_exact_values else np.inf
 
     @staticmethod
@@ -395,7 +395,7 @@ def _append_rows(R: Array, rows: Array) -> Array:
 def _reorthogonalize(design: Array, inverse: Array) -> tuple[Array, Array]:
     """Return ``D R^-1``, shape (a, r), and ``R^-1``, with columns orthogonalised a second time.
 
-    Nearly equal modes cost digits in these columns, which would be lost once more in products.
+    Nearly equal modes make these columns inaccurate, and products would lose digits again.
 
     Shapes: design (a, r), inverse (r, r).
     """

@@ -1,8 +1,8 @@
 """The spectral engine: exact to a tolerance, at a cost that does not depend on the number of measurements.
 
 Frequencies and nodes follow from the tolerance and the hyperparameters. Gram matrices of the Fourier features over the
-data depend on no hyperparameter and are cached, so that most evaluations of a search use small matrices only. If the
-noise is so low that normal equations would lose digits, the regression uses a QR factorization of the design.
+data do not depend on hyperparameters and are cached, so that most evaluations of a search only use small matrices. If
+the noise is so low that normal equations would lose digits, the regression uses a QR factorization of the design.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.prior.spectra import MAX_FOURIER_WAVES, FourierFrequencies, FreeFunctionSpectrum, SpectralPoint
 from lodekit.support.arguments import Array
 
-#: Up to this many measurements every one is a node; sums over them would be no shorter.
+#: Up to this many measurements each one is a node; sums over Chebyshev nodes would not be shorter.
 _MAX_POINT_MEASUREMENTS = 4096
 #: The same with known inputs: the response is not band-limited, so every evaluation needs all measurements.
 _MAX_INPUT_MEASUREMENTS = 100_000
@@ -67,15 +67,15 @@ ModesAndMean = tuple[Array, Array, Array, Array]
 
 
 class SpectralToleranceError(LodekitError):
-    """Hyperparameters at which the spectral engine cannot honour its tolerance."""
+    """Raised for hyperparameters at which the spectral engine cannot meet its tolerance."""
 
 
 @dataclass(frozen=True)
 class SpectralEngine(BaseEngine):
     """Log evidence and posterior in Fourier features, with a cache of their Gram matrices.
 
-    prior: Of the measured observables.
-    measurements: In memory, or sums over them.
+    prior: The prior of the measured observables.
+    measurements: Measurements in memory, or sums over them.
     tolerance: The largest error of the covariance, relative to itself and to the noise.
     """
 
@@ -105,7 +105,7 @@ class SpectralEngine(BaseEngine):
 
     @cached_property
     def is_pointwise(self) -> bool:
-        """Whether every measurement is a node; otherwise Chebyshev nodes summarise them."""
+        """Whether each measurement is a node; otherwise measurements are summarised on Chebyshev nodes."""
         measurements = self.measurements
         start, stop = measurements.window
         limit = _MAX_INPUT_MEASUREMENTS if measurements.inputs else _MAX_POINT_MEASUREMENTS
@@ -113,7 +113,7 @@ class SpectralEngine(BaseEngine):
 
     @cached_property
     def window(self) -> tuple[float, float]:
-        """The scaled times between which all measurements lie."""
+        """The first and last scaled time of the measurements."""
         if self.is_pointwise:
             times = np.concatenate([item.times for item in self.measurements.series])
         else:
@@ -148,23 +148,23 @@ class SpectralEngine(BaseEngine):
 
     @cached_property
     def spectrum(self) -> FreeFunctionSpectrum | ChannelSpectrum:
-        """The prior in frequency."""
+        """The spectral representation of the prior."""
         if self.prior.channels is None:
             return FreeFunctionSpectrum(self.prior.kernels)
         return ChannelSpectrum(self.tolerance)
 
     @property
     def search_limits(self) -> SearchLimits:
-        """How far a search may take lengthscales: the nodes resolve the waves of the shortest one."""
+        """The bounds of a search: the nodes resolve the waves of the shortest lengthscale."""
         prior, (low, high) = self.prior, self.window
-        # A single time has the length of its unit.
+        # The window of a single time has unit length.
         length = high - low or 1.0
         band = self.spectrum.bandwidth(prior.observables.compiled.free_shape[-1], 1e-16)
         # `count_nodes` and `choose_resolution` solved for the lengthscale, with room for what they add.
         by_nodes = band * length / (0.9 * self.max_nodes - 120.0)
         by_waves = band * length * max(prior.n_processes, 1) / (2.0 * np.pi * 0.5 * MAX_FOURIER_WAVES)
         make = SearchLimits if prior.channels is None else channel_search_limits
-        # 1.3 is a margin. One search may shrink a lengthscale by 6, which makes evaluations as much slower.
+        # 1.3 is a margin. One search may shorten a lengthscale by a factor of 6, which makes evaluations slower.
         return make(1.3 * max(by_nodes, by_waves), 6.0)
 
     def evaluate(self, hyper: Hyperparameters) -> Evidence:
@@ -190,8 +190,8 @@ class SpectralEngine(BaseEngine):
     ) -> tuple[Array, Array, FourierFrequencies]:
         """Return mean and covariance root of the amplitudes, (d,) and (d, d), and the frequencies of their waves.
 
-        They serve a window of some scaled length, by default that of the data, and derivatives up to an order. Raises
-        if the posterior is not finite.
+        They represent a window of a given scaled length, by default that of the data, and derivatives up to an order.
+        Raises if the posterior is not finite.
         """
         with np.errstate(all="ignore"):
             result = SpectralEvaluation(self, hyper, length=length, order=order).solve(needs_covariance=True)
@@ -226,7 +226,7 @@ class SpectralEngine(BaseEngine):
         return np.where(target > 0, target, 1.0), power
 
     def explain_failure(self, hyper: Hyperparameters) -> str:
-        """Return why some hyperparameters are out of reach, as a sentence; empty if they are not."""
+        """Return why the engine cannot represent given hyperparameters, as a sentence; empty if it can."""
         try:
             with np.errstate(all="ignore"):
                 SpectralEvaluation(self, hyper).choose_resolution()
@@ -235,11 +235,11 @@ class SpectralEngine(BaseEngine):
         return ""
 
     def is_precise(self, error: float, deviance: float) -> bool:
-        """Return whether a fast way to solve the regression has kept the digits of the log evidence."""
+        """Return whether a solution of the regression is accurate enough for the log evidence."""
         return bool(error <= _MAX_RELATIVE_EVIDENCE_ERROR * max(self.size, abs(deviance)))
 
     def count_nodes(self, coefficients: Coefficients, band: float) -> int:
-        """Return how many nodes resolve products of waves, modes and means; raise if sums over the data cannot."""
+        """Return the number of nodes that resolve products of waves, modes and means; raise if there are too many."""
         if self.is_pointwise:
             return 1
         low, high = self.window
@@ -298,7 +298,7 @@ class SpectralEngine(BaseEngine):
 
     @staticmethod
     def cost(task: EngineTask) -> float:
-        """Return about how many operations an evaluation takes: the same for any number of measurements."""
+        """Return the approximate number of operations of an evaluation, the same for any number of measurements."""
         return (DENSE_CROSSOVER + 0.5) ** 3
 
     @staticmethod
@@ -316,8 +316,8 @@ class SpectralEvaluation:
     """One evaluation of the log evidence: everything that depends on the hyperparameters.
 
     engine: Prior and data.
-    hyper: Where to evaluate.
-    length: Scaled length of the window that the waves serve; by default that of the data.
+    hyper: The hyperparameters.
+    length: Scaled length of the window that the waves represent; by default that of the data.
     order: The highest derivative of free functions that will be needed, besides those of the data.
     """
 
@@ -331,11 +331,11 @@ class SpectralEvaluation:
         self._length, self._order = length, order
 
     def precision(self, sums: NodeStatistics | NodeFactor) -> float:
-        """Return the factor of the weights of measurements: one over the learned variance, scaled; or one."""
+        """Return the factor of the weights of measurements: one over the estimated variance, scaled; or one."""
         return self.prior.noise.precision(sums.observable, self.hyper.noise_std, learned=sums.learned)
 
     def choose_resolution(self, max_frequencies: int = MAX_FOURIER_WAVES) -> tuple[FourierFrequencies, int]:
-        """Return the frequencies and the number of nodes; raise if the hyperparameters are out of reach."""
+        """Return the frequencies and the number of nodes; raise if the engine cannot represent the hyperparameters."""
         engine, coefficients, point, noise = self.engine, self.coefficients, self.point, self.hyper.noise_std
         numbers = (point.free, point.channels, point.lengthscales, point.deviations, noise, *coefficients.factors)
         if not all(np.isfinite(part).all() for part in numbers) or (noise <= 0).any():
@@ -355,7 +355,7 @@ class SpectralEvaluation:
         """Return frequencies that represent the covariance to the tolerance, or state their truncation error."""
         engine, hyper, free, point = self.engine, self.hyper, self.coefficients.free, self.point
         low, high = engine.window
-        # Averages begin before their times.
+        # Averaging intervals begin before their times.
         length = (high - low if self._length is None else self._length) + self.prior.observables.longest_window
         if (missing := self._order + 1 - free.shape[-1]) > 0:
             point = replace(point, free=np.pad(point.free, ((0, 0), (0, 0), (0, missing))))
@@ -421,7 +421,7 @@ class SpectralEvaluation:
         If the design has few rows compared with its columns, the dual form is cheapest, but has no covariance.
         Otherwise normal equations are, unless they would lose too many digits: then a QR factorization is used.
         """
-        # A search stays below the limit, so that its result can be evaluated again on frequencies chosen afresh.
+        # A search stays below the limit, so that its result can be evaluated again on newly chosen frequencies.
         most = int(0.7 * MAX_FOURIER_WAVES) if with_gradient else MAX_FOURIER_WAVES
         frequencies, nodes = self.choose_resolution(most)
         engine, coefficients = self.engine, self.engine.spectrum.coefficients(frequencies, self.point)
@@ -441,7 +441,7 @@ class SpectralEvaluation:
                 break
         if solution is None or not np.isfinite(solution.deviance) or not np.isfinite(solution.mean).all():
             return None
-        # The part of the deviance that depends on counts and noise alone.
+        # The part of the deviance that depends on counts and noise only.
         normalization = sum(
             sums.count * np.log(2.0 * np.pi / self.precision(sums)) - sums.log_weight_sum for sums, *_ in grams
         )
@@ -461,7 +461,7 @@ class SpectralEvaluation:
         if not needs_covariance and has_factors and rows <= _MAX_DUAL_ROW_RATIO * size:
             return ["dual", "qr"]
         squares = sum(self.precision(sums) * sums.sum_of_squares for sums in engine.node_statistics(nodes))
-        # Normal equations are useless if rounding of sums exceeds a deviance of 30 per measurement.
+        # Normal equations are inaccurate if rounding errors of sums are too large for a deviance of 30 per measurement.
         if has_factors and not engine.is_precise(rounding * squares, 30.0 * engine.size):
             return ["qr"]
         return ["normal", "qr"] if has_factors else ["normal"]

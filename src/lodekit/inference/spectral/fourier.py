@@ -1,7 +1,7 @@
 """Fourier features: cosines and sines on the nodes of the data, and their Gram matrices.
 
-A differential operator multiplies each wave by a number, ``W(i w)``. Gram matrices over the data depend on no
-hyperparameter.
+A differential operator multiplies each wave by a number, ``W(i w)``. Gram matrices over the data do not depend on
+hyperparameters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GramTerm = tuple[NodeStatistics | NodeFactor, int, Array, Array, Array]
 
 
 def fourier_basis(frequencies: Array, times: Array) -> Array:
-    """Return all cosines, then all sines, at some times, shape (n, 2 f).
+    """Return all cosines, then all sines, at given times, shape (n, 2 f).
 
     Shapes: frequencies (f,), times (n,).
     """
@@ -43,7 +43,7 @@ def apply_operator(basis: Array, a: Array, b: Array) -> Array:
 
 
 def to_fourier_amplitudes(amplitudes: Array, a: Array, b: Array) -> Array:
-    """Return the amplitudes of plain cosines and sines, given those of ``W(d)`` of them, shape (2 f, n)."""
+    """Return amplitudes of plain cosines and sines, given amplitudes of ``W(d)`` applied to them, shape (2 f, n)."""
     return apply_operator(amplitudes.T, a, -b).T
 
 

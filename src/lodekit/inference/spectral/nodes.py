@@ -1,9 +1,9 @@
 """Sufficient statistics of the data on quadrature nodes, and a factor of them for low noise.
 
-`NodeStatistics` stands for all measurements of one observable under one kind of noise. A few measurements are nodes
+`NodeStatistics` represents all measurements of one observable under one kind of noise. A few measurements are nodes
 themselves; many are summarised on Chebyshev nodes, with weights such that sums over nodes equal sums over the data for
-every function smooth enough. Normal equations square the condition number; a `NodeFactor` does not: it maps a function
-on the nodes to a vector whose length is that of the function over the data.
+all sufficiently smooth functions. Normal equations square the condition number; a `NodeFactor` does not: it maps a
+function on the nodes to a vector with the norm of the function over the data.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from lodekit.support.arguments import Array
 class NodeStatistics:
     """Sums over the data as sums over nodes, in scaled units.
 
-    observable: Its number.
-    learned: Whether the noise of these measurements is learned; their weights `w` are one then.
-    count: How many measurements.
+    observable: The number of the observable.
+    learned: Whether the noise of these measurements is estimated; their weights `w` are one then.
+    count: Number of measurements.
     log_weight_sum: The sum of the logarithms of their weights.
     sum_of_squares: ``sum w y^2``.
     nodes: Scaled times; (q,).
     weights, weighted_values: ``sum_q weights g = sum_t w g`` and ``sum_q values g = sum_t w y g`` for every smooth g;
         (q,).
-    times: The nodes in the user's time, to the last digit, where they are measurements: an input may jump there;
-        (q,).
+    times: The exact nodes in the user's time if they are measurements, because an input may jump there; otherwise
+        None; (q,).
     """
 
     observable: int
@@ -54,11 +54,11 @@ class NodeFactor:
 
     All in scaled units.
 
-    observable, learned, count, log_weights: As in `NodeStatistics`.
+    observable, learned, count, log_weight_sum: As in `NodeStatistics`.
     nodes: Scaled times; (q,).
-    factor: Takes a function on the nodes to its image; (m, q).
+    factor: Maps a function on the nodes to its image; (m, q), or the diagonal of a diagonal factor, (q,).
     target: The image of the data; (m,).
-    residual_ss: The weighted sum of squares that no smooth function reaches.
+    residual_ss: The weighted residual sum of squares that no smooth function can reduce.
     times: As in `NodeStatistics`; (q,).
     """
 
@@ -79,12 +79,12 @@ class NodeFactor:
         return np.asarray(self.factor @ functions)
 
     def apply_transposed(self, images: Array) -> Array:
-        """Return the transposed of `apply`."""
+        """Return the transpose of `apply`: shape (m, ...) to (q, ...)."""
         return self.apply(images) if self.factor.ndim == 1 else np.asarray(self.factor.T @ images)
 
 
 def point_statistics(series: Sequence[TimeSeries], units: Scaling) -> list[NodeStatistics]:
-    """Return few measurements as sums in which every measurement is a node; one series for each observable."""
+    """Return statistics in which each measurement is a node, given one series for each observable."""
     statistics = []
     for observable, (item, scale) in enumerate(zip(series, units.scales, strict=True)):
         for learned, part in item.split_by_noise():
@@ -98,7 +98,7 @@ def point_statistics(series: Sequence[TimeSeries], units: Scaling) -> list[NodeS
 
 
 def point_factors(statistics: Sequence[NodeStatistics]) -> list[NodeFactor]:
-    """Return diagonal factors of sums in which every measurement is a node."""
+    """Return diagonal factors of statistics in which each measurement is a node."""
     factors = []
     for item in statistics:
         root = np.sqrt(item.weights)
@@ -110,7 +110,7 @@ def point_factors(statistics: Sequence[NodeStatistics]) -> list[NodeFactor]:
 def _iterate_cells(
     statistics: Statistics, units: Scaling, names: Sequence[str]
 ) -> Iterator[tuple[int, float, float, bool, ChebyshevMoments]]:
-    """Yield each cell after its observable, its scale, the unit of its weights, and whether its noise is learned."""
+    """Yield for each cell its observable, scale, unit of weights, whether its noise is estimated, and the cell."""
     for (name, known), cell in statistics.cells.items():
         observable = names.index(name)
         scale = float(units.scales[observable])
@@ -126,7 +126,7 @@ def _scale_nodes(statistics: Statistics, units: Scaling, nodes: Array) -> Array:
 def chebyshev_statistics(
     statistics: Statistics, units: Scaling, names: Sequence[str], count: int
 ) -> list[NodeStatistics]:
-    """Return many measurements as sums over `count` Chebyshev nodes; cells with the same moments share their weights.
+    """Return statistics on `count` Chebyshev nodes; cells with the same moments share their weights.
 
     `names` are the observables, in the order of the units.
     """
@@ -146,7 +146,7 @@ def chebyshev_statistics(
 
 
 def chebyshev_factors(statistics: Statistics, units: Scaling, names: Sequence[str], count: int) -> list[NodeFactor]:
-    """Return factors of the sums over `count` Chebyshev nodes.
+    """Return factors of the statistics on `count` Chebyshev nodes.
 
     Chebyshev polynomials are nearly orthogonal over the data, so their Gram matrix has a well-conditioned factor, and
     errors of the sums are not amplified.
@@ -164,7 +164,7 @@ def chebyshev_factors(statistics: Statistics, units: Scaling, names: Sequence[st
             L, scales = _factorize_chebyshev_gram(cell.weight_moments, count)
             shared[key] = L, scales, L.T @ from_nodes
         L, scales, root = shared[key]
-        # Solve L x = moments; what the data do not determine is zero.
+        # Solve L x = moments; components that the data do not determine are zero.
         if scales is None:
             target = np.asarray(solve_triangular(L, cell.value_moments[:count], lower=True))
         else:
@@ -172,7 +172,7 @@ def chebyshev_factors(statistics: Statistics, units: Scaling, names: Sequence[st
             np.divide(L.T @ cell.value_moments[:count], scales**2, out=target, where=scales > 0)
         residual_ss = max(cell.sum_of_squares - float(target @ target), 0.0)
         logs = cell.log_weight_sum + cell.count * np.log(unit)
-        # The reference is a constant function; only deviations from it are found by a difference.
+        # The reference is a constant function; the moments are those of deviations from it.
         target = target + cell.reference * root.sum(axis=1)
         arrays = nodes, root if unit == 1.0 else root * scale, target * (np.sqrt(unit) / scale)
         result.append(NodeFactor(observable, learned, cell.count, logs, *arrays, residual_ss * unit / scale**2))
@@ -189,7 +189,7 @@ def _factorize_chebyshev_gram(moments: Array, count: int) -> tuple[Array, Array 
     try:
         return np.linalg.cholesky(gram), None
     except np.linalg.LinAlgError:
-        # Fewer measurements than polynomials, or large gaps: what the data do not determine is left out.
+        # Fewer measurements than polynomials, or large gaps: undetermined components are left out.
         values, vectors = np.linalg.eigh(gram)
         scales = np.sqrt(np.where(values > 1e-14 * values[-1], values, 0.0))
         return vectors * scales, scales

@@ -1,8 +1,8 @@
 """Posterior of any observable from Fourier features and modes.
 
 The posterior is a normal distribution of amplitudes, and observables are linear combinations of waves and modes that
-satisfy the equations exactly. At times so far from the data that a free function is uncorrelated with them, it keeps
-its prior, and no wave has to reach there.
+satisfy the equations exactly. At times so far from the data that a free function is uncorrelated with them, the prior
+is used, so that waves need not represent these times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lodekit.support.arguments import Array, ComplexArray, Mask
 if TYPE_CHECKING:
     from lodekit.inference.spectral.engine import SpectralEngine
 
-#: So many times at once, so that waves at all of them need not fit into memory.
+#: Number of times that are evaluated together, which limits memory.
 _CHUNK_TIMES = 4096
 
 
@@ -53,12 +53,12 @@ class SpectralPosterior(BasePosterior):
 
     @property
     def error(self) -> float:
-        """About how large an error rounding makes in the log evidence."""
+        """The estimated rounding error of the log evidence."""
         return self._evidence[1]
 
     @property
     def window(self) -> tuple[float, float]:
-        """The scaled times of which the data say something: averages begin before their times."""
+        """The scaled time window of the data, including the averaging intervals, which begin before their times."""
         low, high = self.engine.window
         return low - self.engine.prior.observables.longest_window, high
 
@@ -73,7 +73,7 @@ class SpectralPosterior(BasePosterior):
         return None if channels is None else channels.evaluate(self.hyper.theta)
 
     def warnings(self) -> list[str]:
-        """Return sentences that users should read about its accuracy; none where nothing is wrong."""
+        """Return warnings about the accuracy; empty if there are none."""
         found = []
         hyper, engine = self.hyper, self.engine
         levels = hyper.noise_std**2 / engine.prior.noise.level_scales[: len(hyper.noise_std)] ** 2
@@ -91,7 +91,7 @@ class SpectralPosterior(BasePosterior):
         return found
 
     def check_exact_values(self) -> None:
-        """Raise where values that were said to be exact are not met; sums have none."""
+        """Raise if the posterior does not meet exact values; sums contain none."""
         series = self.engine.measurements.series
         if self.engine.is_pointwise and any(item.is_exact.any() for item in series):
             observables = self.engine.prior.observables
@@ -129,7 +129,7 @@ class SpectralPosterior(BasePosterior):
         return total + view.covariance_beyond_range(times, far) if far.any() else total
 
     def sample(self, observables: Observables, times: Array, size: int, generator: np.random.Generator) -> Array:
-        """Return functions drawn from the posterior, seen through observables, shape (size, n, o)."""
+        """Return samples of observables from the posterior, shape (size, n, o)."""
         view = self._build_design(observables, times, whole_range=True)
         drawn = generator.standard_normal((len(view.mean), size))
         amplitudes = view.mean[:, None] + view.covariance_root.T @ drawn
@@ -138,7 +138,7 @@ class SpectralPosterior(BasePosterior):
         return total.transpose(2, 0, 1)
 
     def _build_design(self, observables: Observables, times: Array, *, whole_range: bool = False) -> _FourierDesign:
-        """Return observables on waves that reach as far as the times need: `whole_range`, or as far as the data do."""
+        """Return observables on waves for all times with `whole_range`, else for times correlated with the data."""
         coefficients = observables.evaluate(self.hyper.theta)
         order = coefficients.free.shape[-1] - 1
         solution = self._cached_solution(0.0, order)
@@ -148,7 +148,7 @@ class SpectralPosterior(BasePosterior):
         try:
             beyond = 0.0
             while (wanted := self._window_extension(scaled, back, reach)) > beyond:
-                # Where the window is too short to tell how long the prior remembers, a longer one may tell.
+                # The window may be too short to determine the correlation range: extend it in steps.
                 beyond = wanted if reach < np.inf or whole_range else min(wanted, max(4.0 * beyond, high - low))
                 solution = self._cached_solution(beyond, order)
                 reach = reach if whole_range else max(solution[2].correlation_range, default=0.0)
@@ -163,7 +163,7 @@ class SpectralPosterior(BasePosterior):
         return _FourierDesign(self, observables, coefficients, *solution, whole_range)
 
     def _window_extension(self, scaled: Array, longest_window: float, correlation_range: float) -> float:
-        """Return by how much waves must reach further than the data, for scaled times.
+        """Return the length by which the window of the waves must exceed that of the data, for scaled times.
 
         Shapes: scaled (n,).
         """
@@ -172,7 +172,7 @@ class SpectralPosterior(BasePosterior):
         left = min(low, max(float(scaled.min(initial=low + longest_window)) - longest_window, low - reach))
         right = max(high, min(float(scaled.max(initial=high)), high + reach))
         beyond = (right - left) - (high - low)
-        # A few lengths serve all requests.
+        # Rounded to few distinct lengths, so that requests share solutions.
         rounded = float(2.0 ** (np.ceil(2.0 * np.log2(beyond)) / 2.0)) if beyond > 0 else 0.0
         return min(rounded, 2.0 * reach)
 
@@ -186,7 +186,7 @@ class SpectralPosterior(BasePosterior):
 
 
 def _split_times(times: Array) -> Iterator[Array]:
-    """Yield times in pieces that keep matrices small."""
+    """Yield times in chunks that limit memory."""
     for start in range(0, len(times), _CHUNK_TIMES):
         yield times[start : start + _CHUNK_TIMES]
 
@@ -210,7 +210,7 @@ class _FourierDesign:
         return self.posterior.engine.spectrum.coefficients(self.frequencies, point)
 
     def design_matrices(self, times: Array) -> tuple[list[Array], Mask]:
-        """Return waves and modes seen through each observable, (n, d), and where processes are far, (n, processes)."""
+        """Return the design of each observable, (n, d), and at which times processes are far, (n, processes)."""
         waves, modes, far = self._basis_and_modes(times)
         found = [
             np.concatenate([apply_operator(waves, own.real, own.imag), part], axis=1)
@@ -219,21 +219,21 @@ class _FourierDesign:
         return found, far
 
     def evaluate_observables(self, times: Array, amplitudes: Array) -> Array:
-        """Return observables of functions in their units, the particular solution added, shape (n, o, s)."""
+        """Return observables of functions in their units, with the particular solution, shape (n, o, s)."""
         waves, modes, _ = self._basis_and_modes(times)
         means, _ = self.observables.means(self.coefficients, times, with_jacobian=False)
         own, rest = np.split(amplitudes, [waves.shape[1]])
         found = []
         for turn, part, mean in zip(self.fourier_coefficients, modes, means, strict=True):
-            # Waves at many times are many more numbers than their amplitudes: these are turned.
+            # The coefficients are applied to the amplitudes, which are far fewer numbers than the waves at all times.
             found.append(waves @ to_fourier_amplitudes(own, turn.real, turn.imag) + part @ rest + mean[:, None])
         return np.stack(found, axis=1)
 
     def _basis_and_modes(self, times: Array) -> tuple[Array, list[Array], Mask]:
-        """Return waves, (n, 2 f), modes seen through each observable, (n, m), and where processes are far."""
+        """Return waves, (n, 2 f), observables of modes, (n, m), and at which times processes are far."""
         low, high = self.posterior.window
         scaled = self.observables.units.scale_times(times)
-        # An average is far where all of its interval is.
+        # An average is far from the data if its whole interval is.
         distance = np.maximum(np.maximum(low - scaled, scaled - self.observables.longest_window - high), 0.0)
         far = distance[:, None] > np.array(self.frequencies.correlation_range)[None, :]
         if self.whole_range:
@@ -255,7 +255,7 @@ class _FourierDesign:
         return np.stack(parts, axis=1) if parts else np.zeros((len(power), 0))
 
     def covariance_beyond_range(self, times: Array, far: Mask) -> Array:
-        """Return the prior covariance where at least one of two times is far, shape (n, o, n, o)."""
+        """Return the prior covariance of pairs with at least one time far from the data, shape (n, o, n, o)."""
         prior, hyper = self.posterior.engine.prior, self.posterior.hyper
         scaled = self.observables.units.scale_times(times)
         count, n = self.observables.count, len(times)

@@ -7,7 +7,7 @@ Amplitudes are standard normal. With D the design, W the weights and r the data 
 and with ``G = A^-1 + mu mu^T`` every derivative is a contraction ``tr(dD^T (W D G - W r mu^T))``.
 
 Normal equations square the condition number. If noise is low, the regression uses a QR factorization of the design.
-Scaled by the noise, rows of the design can differ by many orders of magnitude: a precise channel beside a poor one.
+Scaled by the noise, rows of the design can differ by many orders of magnitude, as for precise and imprecise channels.
 Householder QR keeps a small relative error in every row if the largest rows come first and columns are pivoted (Cox and
 Higham 1998). The effect of such errors on the deviance is its derivative in the design, ``U = D A^-1 - r mu^T`` in
 units of the noise, times their size; every solution includes this estimate.
@@ -33,10 +33,10 @@ class RegressionTerm:
 
     observable, noise_group, count: Index of the observable and of its noise level (-1 if the noise is known), and the
         number of measurements.
-    precision: Factor of the weights: one over the learned noise variance, scaled; one if the noise is known.
+    precision: Factor of the weights: one over the estimated noise variance, scaled; one if the noise is known.
     basis, modes: All cosines, then all sines; modes times their prior standard deviations; (q, 2 f), (q, r).
     target: The data without their mean, times the weights for normal equations; (q,).
-    residual_ss: The weighted sum of squares of the data without their mean, or for QR of what no function can fit.
+    residual_ss: The weighted sum of squares of the data without their mean, or for QR the part that cannot be fitted.
     weights, gram, basis_times_data: For normal equations: (q,), (2 f, 2 f) and (2 f,).
     """
 
@@ -58,9 +58,9 @@ class DevianceGradient:
     """Derivatives of half the deviance.
 
     fourier_coefficients: E, so that half the deviance changes by ``Re sum conj(E) d(coefficients)``; (o, f).
-    modes, means: In the modes and in the mean on the nodes of each term; (q, r), (q,). For the QR and the dual form, in
-        their images under the factor.
-    noise: In the logarithm of each noise level, the constants included; (g,).
+    modes, means: Derivatives in the modes and in the mean on the nodes of each term; (q, r), (q,). For the QR and the
+        dual form, in their images under the factor.
+    noise: Derivatives in the logarithm of each noise level, including the normalization; (g,).
     """
 
     fourier_coefficients: ComplexArray
@@ -201,7 +201,7 @@ def solve_qr(a: Array, b: Array, terms: Sequence[RegressionTerm], n_noise_groups
     root[:, places] = (lapack.dtrtri(R)[0] if size else R).T
     mean = np.zeros(size)
     for _ in range(3):
-        # The first step solves; the others remove rounding errors that would affect the gradient.
+        # The first step solves; the others refine the solution, whose rounding errors would affect the gradient.
         mean = mean + root.T @ (Q.T @ (target - stacked @ mean))
     residual = target - stacked @ mean
     deviance = float(residual @ residual) + 2.0 * float(np.log(diagonal).sum())

@@ -4,10 +4,10 @@ With independent standard normal scores z, ``S = max(0, S + z - k)`` crosses a t
 where ``L(s) = 1 + L(0) Phi(k - s) + int_0^h L(x) phi(x + k - s) dx`` for the start s (Page 1954); the integral equation
 is solved by Gauss-Legendre quadrature. Two sums, one per direction, give twice as many alarms.
 
-Errors of the estimates make the variance of sums of scores larger or smaller, and the alarm rate is convex in it: a
-tenth more variance makes half as many alarms again. So the threshold has the right rate on average over the posterior
-of the parameters. A sum crosses h within about h/k scores; how the variance of sums of that length changes is estimated
-on the fitted record, with filters one standard deviation from the estimate.
+Errors of the estimates make the variance of sums of scores larger or smaller, and the alarm rate is convex in it: 10 %
+more variance causes 50 % more alarms. So the threshold is chosen such that the rate is correct on average over the
+posterior of the parameters. A sum crosses h within about h/k scores; the change of the variance of sums of that length
+is estimated on the fitted record, with filters one standard deviation from the estimate.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def update_cusum(
     return high, low, ""
 
 
-#: Rows of the record, its last ones, that are taken in again.
+#: Largest number of rows, the last ones of the record, that are filtered again for calibration.
 MAX_CALIBRATION_ROWS = 20_000
-#: What was found about fits, by the length of sums.
+#: Log variances of fits by the length of sums.
 _VARIANCE_CACHE: WeakKeyDictionary[Fit, dict[int, Array]] = WeakKeyDictionary()
 
 
@@ -129,7 +129,7 @@ def calibrate_threshold(fit: Fit, series: Sequence[TimeSeries], false_alarms: fl
     """Return the CUSUM threshold with a given false-alarm rate, averaged over the uncertainty of the estimates."""
     # All observables share the rate.
     rate, reference = false_alarms / len(fit.prior.noise.observables), 0.5 * shift
-    # About how many scores a sum has increased for when it crosses its threshold by chance.
+    # The approximate number of scores over which a sum increases until it crosses its threshold by chance.
     length = max(1, round(0.75 * cusum_threshold(rate, reference) / reference))
     known = _VARIANCE_CACHE.setdefault(fit, {})
     if length not in known:
@@ -152,7 +152,7 @@ def sample_log_variances(fit: Fit, series: Sequence[TimeSeries], length: int) ->
             innovations = innovations_at(fit.layout.unpack(x))
             return None if innovations is None else _window_log_variances(innovations, count, length)
         except (LodekitError, np.linalg.LinAlgError):
-            # One deviation away nothing may be finite: nothing is told of that direction then.
+            # The filter may not be finite one standard deviation away: the direction is ignored then.
             return None
 
     with fit.setup.limit_threads(), np.errstate(all="ignore"):

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class TimeStepCache(Generic[T]):
-    """A bounded cache of values by length of time; lengths that are equal to rounding share a value."""
+    """A bounded cache of values by length of time; lengths that agree up to rounding errors share a value."""
 
     def __init__(self, make: Callable[[float], T]) -> None:
         self._compute = make
@@ -28,7 +28,7 @@ class TimeStepCache(Generic[T]):
         self._last: tuple[float, T] | None = None
 
     def get(self, length: float, resolution: float) -> tuple[float, T]:
-        """Return a length that is the same to a resolution, and what belongs to it."""
+        """Return a length that agrees up to the resolution, and its value."""
         last = self._last
         if last is not None and abs(last[0] - length) <= resolution:
             return last
@@ -48,14 +48,15 @@ class TimeStepCache(Generic[T]):
 
 
 def clock_resolution(time: float) -> float:
-    """Return what a clock resolves at a time: some units in the last place."""
+    """Return the resolution of floating-point times at a time: four units in the last place."""
     return 4.0 * math.ulp(time)
 
 
 class InputBuffer:
     """The last samples of an input.
 
-    times, values: Ascending; one at least, unless the input has not begun.
+    kind: Interpolation between samples.
+    times, values: Samples in ascending time; at least one, unless the input has not begun.
     """
 
     __slots__ = ("kind", "times", "values")
@@ -65,13 +66,13 @@ class InputBuffer:
         self.times, self.values = list(times), list(values)
 
     def add(self, time: float, value: float) -> tuple[int, list[float], list[float]]:
-        """Add a sample, which replaces all at its time or later; return what `undo_add` needs."""
+        """Add a sample, which replaces all at its time or later; return the argument of `undo_add`."""
         place = len(self.times)
         while place and self.times[place - 1] >= time:
             place -= 1
         before = place, self.times[place:], self.values[place:]
         del self.times[place:], self.values[place:]
-        # A held input that stays as it is has nothing new to remember.
+        # An unchanged sample of a held input need not be stored.
         if self.kind != "hold" or not place or self.values[-1] != value:
             self.times.append(time)
             self.values.append(value)
@@ -130,7 +131,7 @@ class StreamInputResponse:
     def start(
         self, signals: Mapping[str, InputSignal], start: float, time: float
     ) -> tuple[Array, dict[str, InputBuffer]]:
-        """Return the states at a time, from rest at the start of a record, and the samples that are to be kept."""
+        """Return the states at a time, from rest at the start of a record, and the samples that are still needed."""
         m, own = len(self.inputs), self.matrices
         none = np.zeros((self.size, m))
         states = StateMatrices(own.F, own.G, np.eye(self.size), none, none)
@@ -144,7 +145,7 @@ class StreamInputResponse:
         return found, samples
 
     def drop_old_samples(self, samples: Mapping[str, InputBuffer], time: float) -> None:
-        """Drop samples that no longer act at a time."""
+        """Drop samples that have no effect from a time on."""
         slack = clock_resolution(time)
         for name, own in samples.items():
             if len(own.times) > 1:
@@ -153,7 +154,7 @@ class StreamInputResponse:
     def advance(
         self, state: Array, samples: Mapping[str, InputBuffer], before: float, after: float, time_offset: float = 0.0
     ) -> tuple[Array, float]:
-        """Return the state at a later time, and by how much it is ahead of that time due to rounding.
+        """Return the state at a later time, and its time offset due to rounding of steps.
 
         Shapes: state (q,).
         """
@@ -192,7 +193,7 @@ class StreamInputResponse:
 
     def input_values(self, samples: Mapping[str, InputBuffer], time: float) -> tuple[Array, Array]:
         """Return values and slopes of all inputs at a time, from the right, shapes (m,)."""
-        # A jump that misses the time by rounding only lies on it.
+        # A jump that differs from the time by rounding errors only is at this time.
         slack = 0.0 if self._is_undelayed else clock_resolution(time)
         times = ((name, time - delay + (slack if delay else 0.0)) for name, delay in self._columns)
         values, slopes = np.array([samples[name].value_and_slope(at) for name, at in times]).reshape(-1, 2).T

@@ -1,8 +1,8 @@
-"""State of a stream, and its storage as JSON and arrays in one file, without pickle.
-
-Online filtering: a square-root Kalman filter at the estimated parameters, with CUSUM alarms, at constant cost.
+"""Online filtering: a square-root Kalman filter at the estimated parameters, with CUSUM alarms, at constant cost.
 
 A stream starts at the end of the fitted record, with a new record, or from a saved state.
+
+The state of a stream is stored as JSON and arrays in one file, without pickle.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class StreamState:
     input_state: The states of the response to known inputs; (q,).
     input_buffers: The last samples of inputs.
     cusum: Cumulative sums of the scores of each observable.
-    time_offsets: By how much states and response are ahead of the time, due to rounding.
+    time_offsets: Time offsets of states and response, due to rounding of steps.
     n_rows, n_alarms: Number of rows and alarms so far.
     rows_at_time: Number of rows at this time; infinite if the record of the fit ended there.
     last_innovations: Innovations of the last row.
@@ -158,7 +158,7 @@ def load_stream_state(
             raise ValueError("expected finite times")
         sums = [(float(high), float(low)) for high, low in arrays["sums"]]
         own = (arrays["mean"], arrays["root"], arrays["response"], samples, sums, leads)
-        # States that were saved before ties were counted have one row at their time.
+        # States saved by versions without `rows_at_time` have one row at their time.
         known = values.get("rows_at_time", 1)
         ties = math.inf if known is None else float(known)
         return StreamState(time, *own, int(values["rows"]), int(values["alarms"]), rows_at_time=ties), settings
@@ -180,11 +180,11 @@ def _model_fingerprint(fit: Fit) -> str:
 
 @dataclass(frozen=True, eq=False)
 class StreamMeasurementModel:
-    """Observables at the estimated parameters.
+    """Matrices of observables at the estimated parameters.
 
-    observation_matrix: For the states; (o, s).
-    response_matrix, feedthrough, derivative_feedthrough: For the states of the response to known inputs, for these
-        inputs, and for their derivatives; (o, q), (o, m) and (o, m).
+    observation_matrix: The matrix of the states; (o, s).
+    response_matrix, feedthrough, derivative_feedthrough: The matrices of the states of the response to known inputs, of
+        these inputs, and of their derivatives; (o, q), (o, m) and (o, m).
     """
 
     observation_matrix: Array
@@ -228,7 +228,7 @@ class StreamMeasurementModel:
         return [(k, signal) for k, signal in enumerate(self.observables.compiled.signals) if signal.n_terms]
 
     def known_part(self, input_state: Array, input_buffers: Mapping[str, InputBuffer], time: float) -> Array | None:
-        """Return the known part of the observables beside the states, shape (o,); None if there is none.
+        """Return the known part of the observables, without the states, shape (o,); None if there is none.
 
         Shapes: input_state (q,).
         """
@@ -413,7 +413,7 @@ class Stream:
         return innovations, StreamState(*state, leads, before.n_rows + 1, alarms, innovations, ties)
 
     def _propagate(self, before: StreamState, time: float) -> tuple[DiscreteStep | None, Array, tuple[float, float]]:
-        """Return the step of the states to a later time, the response there, and how far both are ahead of it."""
+        """Return the step of the states to a later time, the response there, and the time offsets of both."""
         response, (lead, own_lead) = before.input_state, before.time_offsets
         if before.time is None:
             return None, response, before.time_offsets
@@ -429,7 +429,7 @@ class Stream:
         return step, response, (lead, own_lead)
 
     def _parse_time(self, t: Any) -> float:
-        # Most rows come with a plain number, which needs no arrays.
+        # Most times are plain numbers, which need no arrays.
         if isinstance(t, float):
             time = t
         else:
@@ -627,7 +627,7 @@ def start_stream(
     given = {name: value for name, value in (("false_alarms", false_alarms), ("shift", shift)) if value is not None}
     alarms = {"false_alarms": 1e-4, "shift": 1.0, **given}
     check_alarm_options(**alarms)
-    # All records share what was learned.
+    # All records share the estimates.
     fit = fit.record_fits[0] if record is None and (fresh or resume is not None) else fit.for_record(record)
     if reason := state_space_rejection(replace(fit.setup.engine_task, in_memory=True)):
         raise LodekitError(f"a stream needs a model with finitely many states: {reason}")
