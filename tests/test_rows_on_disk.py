@@ -95,7 +95,7 @@ def test_an_input_that_moved_in_a_gap_is_told_of_rows_on_disk_and_of_a_model_tha
         on_disk, in_memory = (make(tmp_path / "gap.parquet", most) for most in (100, 1000))
         on_disk.save(tmp_path / "model.lodekit")
         loaded = lk.LODEGP.load(tmp_path / "model.lodekit")
-    (expected,) = [text for text in in_memory.warnings_ if "in a gap of 11 (between t = 51 and 62)" in text]
+    (expected,) = [text for text in in_memory.warnings_ if "during a gap of 11 (between t = 51 and 62)" in text]
     assert expected in on_disk.warnings_
     assert expected in loaded.warnings_
 

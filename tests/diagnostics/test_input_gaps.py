@@ -79,7 +79,7 @@ def test_an_input_that_moved_in_a_gap_is_told(kind: HoldType, way: str) -> None:
     kept = ~gap if way == "absent rows" else np.full(len(_T), True)
     (text,) = _of_rows(kind, _T[kept], u[kept], y[kept])
     assert text.startswith(
-        "input u changed from 80 to 50 in a gap of 9 s (between t = 35 and 44 s), and when is not known: split"
+        "input u changed from 80 to 50 during a gap of 9 s (between t = 35 and 44 s), at an unknown time: split"
     )
 
 
@@ -87,8 +87,8 @@ def test_gaps_are_counted_and_rows_about_the_change_close_them() -> None:
     """One sentence for an input; the cure that it names is one."""
     kept = ~(((_T >= 36) & (_T < 44)) | ((_T >= 75) & (_T < 85)))
     (text,) = _of_rows("hold", _T[kept], _STEPS[kept])
-    assert "in a gap of 11 s" not in text
-    assert "(between t = 35 and 44 s), and in 1 more, and when" in text
+    assert "during a gap of 11 s" not in text
+    assert "(between t = 35 and 44 s), and in 1 more, at an unknown time" in text
     kept[[39, 40, 79, 80]] = True
     assert not _of_rows("hold", _T[kept], _STEPS[kept])
 
@@ -125,7 +125,7 @@ def test_an_input_on_disk_may_stand_in_rows_of_its_own() -> None:
     t, u = np.repeat(_T[kept], 2), np.repeat(_STEPS[kept], 2)
     is_input = np.arange(len(t)) % 2 == 1
     (text,) = _of_rows_on_disk("hold", t, np.where(is_input, u, np.nan), np.where(is_input, np.nan, t), 51)
-    assert "in a gap of 9 s (between t = 35 and 44 s)" in text
+    assert "during a gap of 9 s (between t = 35 and 44 s)" in text
 
 
 def test_of_more_gaps_than_are_kept_the_longest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.diagnostics.residual_tests import constant_noise_test
+from lodekit.diagnostics.residual_tests import SIGNIFICANCE_LEVEL, constant_noise_test
 
 
 @pytest.mark.parametrize("tails", [3, 1000])
@@ -41,7 +41,7 @@ def test_a_fit_says_that_its_noise_depends_on_the_signal(tmp_path: Path) -> None
     gp = lk.LODEGP(system, random_state=0).fit(times, curve + 0.1 * curve * noise)
     [check] = gp.fit_.diagnosis.checks
     assert check.has_dependent_noise
-    assert "their size depends on the value of x: noise differs by a factor of" in gp.diagnose().sentences[0]
+    assert "the noise depends on the value of x: it differs by a factor of" in gp.diagnose().sentences[0]
     assert any("give noise_std for each row" in text for text in gp.warnings_)
     gp.save(tmp_path / "x.lodekit")
     assert lk.LODEGP.load(tmp_path / "x.lodekit").diagnose().to_dict() == gp.diagnose().to_dict()
@@ -49,3 +49,26 @@ def test_a_fit_says_that_its_noise_depends_on_the_signal(tmp_path: Path) -> None
     assert not known.fit_.diagnosis.checks[0].has_dependent_noise
     plain = lk.LODEGP(system, random_state=0).fit(times, curve + 0.1 * noise)
     assert not plain.fit_.diagnosis.checks[0].has_dependent_noise
+
+
+def test_an_outlier_is_no_noise_that_depends_on_the_signal() -> None:
+    generator, times = np.random.default_rng(2), np.linspace(0.0, 10.0, 200)
+    curve = 3.0 * np.exp(-0.3 * times)
+    data = curve + 0.1 * curve * generator.standard_normal(200)
+    data[100] += 8.0
+    system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    [check] = lk.LODEGP(system, random_state=0).fit(times, data).fit_.diagnosis.checks
+    assert check.outliers
+    assert not check.has_dependent_noise
+
+
+def test_series_of_exact_values_do_not_share_the_level_of_residual_tests() -> None:
+    times = np.linspace(0.0, 10.0, 60)
+    noise = 0.01 * np.random.default_rng(3).standard_normal(60)
+    system = lk.System("x' = -a*x; y' = a*x", parameters={"a": lk.Parameter(positive=True)})
+    data = lk.Observations([(0.0, "x", 1.0, 0.0), (0.0, "y", 0.0, 0.0)]).add(
+        times[1:], "y", (1 - np.exp(-times / 3) + noise)[1:]
+    )
+    whiteness = lk.LODEGP(system, random_state=0).fit(data).diagnose().checks[-1].whiteness
+    assert whiteness is not None
+    assert whiteness.level == SIGNIFICANCE_LEVEL

@@ -131,7 +131,7 @@ def test_what_lasts_is_not_called_fast() -> None:
     assert found.whiteness is not None
     odd = replace(found.whiteness, excursion=-0.15, periodogram_p_value=2e-3, period=3.6)
     found = replace(found, whiteness=odd)
-    assert "miss something that lasts longer than a step" in describe_check(found)
+    assert "miss something slower than the sampling interval" in describe_check(found)
     assert "miss something faster than 3.6" in describe_check(replace(found, white=()))
 
 
@@ -144,7 +144,7 @@ def test_no_intervals_are_called_sound_where_only_neighbours_were_asked() -> Non
     assert found.whiteness is not None
     curve = replace(found, whiteness=replace(found.whiteness, innovations=False))
     assert "; this does not affect the intervals of parameters" in describe_check(curve, "", 1.02)
-    assert "interval" not in describe_check(curve), "there are none without parameters"
+    assert "intervals" not in describe_check(curve), "there are none without parameters"
 
 
 def test_without_white_noise_or_with_an_input_to_blame_nothing_is_said() -> None:

@@ -140,9 +140,9 @@ def _gap_change_warning(name: str, signal: InputSignal, part: Measurements, cloc
     more = f", and in {moved.n_gaps - 1} more" if moved.n_gaps > 1 else ""
     lasting = format_quantity(moved.stop - moved.start, clock.unit, 6)
     return (
-        f"input {name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} in a gap of {lasting} "
-        f"(between {clock.format_times(moved.start, moved.stop)}){more}, and when is not known: split the "
-        f"record at gaps, split_gaps=True or --split-gaps; where you know when, add two rows with {name} alone, just "
+        f"input {name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} during a gap of {lasting} "
+        f"(between {clock.format_times(moved.start, moved.stop)}){more}, at an unknown time: split the record at gaps "
+        f"(split_gaps=True or --split-gaps), or, if you know the time, add two rows that contain only {name}, just "
         "before the change and at it"
     )
 
@@ -219,9 +219,11 @@ def _unneeded_parameters(layout: ParameterLayout, estimates: Mapping[str, Estima
         is_stuck = transform.is_unbounded and estimates[name].note in AT_BOUND_MESSAGES and abs(value) < size
         if is_open and ((is_positive and not 0.01 * size < value < 100.0 * size) or is_stuck):
             end = "zero" if value < size else "infinity"
+            sign = ", let it be negative," if is_positive and end == "zero" else ""
             found[name] = (
-                f"{name} tends to {end} ({value:.2g}, typical for these data: about {size:.1g}): they can be explained "
-                f"without the state or coupling that it describes; remove it from the equations, or fix {name}"
+                f"{name} tends to {end} ({value:.2g}, typical for these data: about {size:.1g}): the data can be "
+                f"explained without the state or coupling that it describes; remove it from the equations{sign} or "
+                "fix it"
             )
     return found
 
@@ -346,7 +348,7 @@ def describe_poor_optimum(nats: float, poor: Sequence[str], *, is_loud: bool) ->
     return (
         f"the search ended at a poor optimum, or the equations do not describe these data{loud}: smooth curves "
         f"without equations fit much better (log evidence: +{nats:.0f}), and explain more of {join_list(poor)}; "
-        "try start values, bounds or more restarts, and check the equations, the units and the data"
+        "try start values, bounds or more restarts, and check the equations and their signs, the units and the data"
     )
 
 
@@ -376,8 +378,11 @@ def collect_warnings(
         if all(estimates[name].note == NOT_IDENTIFIED_MESSAGE for name in rival.values):
             continue
         values = join_list([f"{name} = {value:.4g}" for name, value in rival.values.items()])
-        likely = f"less likely by {rival.below:.1f} nats" if rival.below > 0.05 else "as likely"
-        found.append(f"other values fit about as well, {likely}: {values}; give bounds where they cannot be")
+        likely = f"less likely by {rival.below:.1f} nats" if rival.below > 0.05 else "equally likely"
+        found.append(
+            f"other values fit about as well ({likely}): {values}; if they are physically impossible, exclude them "
+            "with bounds"
+        )
     factors = [diagnosis.widening.get(name, 1.0) for name, each in estimates.items() if each.has_interval]
     largest, is_shared = max(factors, default=math.nan), layout.n_noise_levels == 1
     found += residual_warnings(checks, prior.noise, clock, widening=largest)
@@ -446,7 +451,7 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
     """Return the verdict on the residuals of one observable in one sentence."""
     found = check.whiteness
     if not check.looked:
-        return f"residuals of {check.title} were not tested: measurements were summed, or have no noise"
+        return f"residuals of {check.title} were not tested: all values are exact, or only sums of them were kept"
     if found is None:
         return f"residuals of {check.title} are too few to tell whether they are independent"
     text = f"{'innovations' if found.innovations else 'residuals'} of {check.title}"
@@ -471,9 +476,9 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
         )
     if check.has_dependent_noise:
         text += (
-            f", but their size depends on the value of {check.name}: noise differs by a factor of "
-            f"{check.noise_ratio:.1f} between low and high ones, so bands are too wide for some and too narrow for "
-            "others; give noise_std for each row"
+            f", but the noise depends on the value of {check.name}: it differs by a factor of {check.noise_ratio:.1f} "
+            "between low and high values, so bands are too wide for some and too narrow for others; give noise_std for "
+            "each row"
         )
     but = "; they are correlated" if check.is_correlated else ", but they are correlated"
     for name in found.correlated_inputs:
@@ -510,10 +515,10 @@ def describe_time_scale(check: ResidualCheck, time_unit: str) -> str:
     """Return how slow or fast the missing dynamics are."""
     found = check.whiteness
     if found is None or found.periodogram_p_value > SIGNIFICANCE_LEVEL or not found.period > 0:
-        return "that lasts longer than a step"
+        return "slower than the sampling interval"
     if found.excursion < 0 and check.suggests_coloured_noise:
         # White noise in place of something slow has too much power at high frequencies.
-        return "that lasts longer than a step"
+        return "slower than the sampling interval"
     return f"{'slower' if found.excursion > 0 else 'faster'} than {format_quantity(found.period, time_unit)}"
 
 
@@ -709,14 +714,16 @@ class Findings:
             lines += [
                 f"  lags       {' '.join(f'{each:.2f}' for each in found.lags)}, step {found.step:.3g}",
                 f"  Ljung-Box  {found.ljung_box:.1f} over {len(found.lags)} lags, {chance(found.p_value)}",
-                f"  cumulated periodogram  {found.excursion:.3f} from a line, 95 % band {found.band:.3f}",
+                f"  cumulative periodogram  largest deviation {found.excursion:.3f}, 95 % limit {found.band:.3f}",
             ]
             if not math.isnan(check.noise_p_value):
-                lines.append(f"  noise over the curve  factor {check.noise_ratio:.2f}, {chance(check.noise_p_value)}")
+                lines.append(
+                    f"  noise, high versus low values  factor {check.noise_ratio:.2f}, {chance(check.noise_p_value)}"
+                )
             for name, link in found.links.items():
                 delay = f"at a delay of {link.delay:.3g}, {chance(link.p_value)}"
                 lines.append(f"  with {name}  {link.correlation:.2f} {delay}")
-        if self.widening:
-            listed = ", ".join(f"{name} {factor:.2f}" for name, factor in self.widening.items())
-            lines.append(f"Standard errors are widened: {listed}.")
+        widened = [f"{name} {factor:.2f}" for name, factor in self.widening.items() if factor > 1.005]
+        if widened:
+            lines.append(f"Standard errors are widened: {', '.join(widened)}.")
         return "\n".join(lines)

@@ -364,9 +364,10 @@ class ResidualCheck:
     @property
     def has_dependent_noise(self) -> bool:
         """Whether the noise depends significantly on the signal, and enough to matter."""
-        # Unmodelled dynamics have larger residuals if the signal is large, so correlation is reported first.
+        # Unmodelled dynamics have larger residuals if the signal is large, and outliers bend curves: these come first.
         level = SIGNIFICANCE_LEVEL if self.whiteness is None else self.whiteness.level
-        return self.noise_p_value < level and self.noise_ratio > 1.5 and not self.is_correlated
+        is_explained = self.is_correlated or bool(self.outliers)
+        return self.noise_p_value < level and self.noise_ratio > 1.5 and not is_explained
 
     @property
     def title(self) -> str:
