@@ -219,3 +219,18 @@ def test_a_simulation_from_the_end_is_the_prediction_with_the_same_inputs(kind: 
     constant = [model.simulate(asked, {"u": 1.5}, start="end") for model in (whole, fitted(end), fitted(end + 2.0))]
     np.testing.assert_allclose(constant[1], constant[0], atol=1e-9)
     np.testing.assert_allclose(constant[2], constant[0], atol=1e-9)
+
+
+def test_a_plan_without_one_of_the_inputs_is_refused_after_the_record() -> None:
+    t = np.arange(40.0)
+    u, v = np.where(t < 10, 0.0, 1.0), np.where(t < 20, 0.0, 1.0)
+    x = np.zeros(40)
+    for k in range(39):
+        x[k + 1] = 0.8 * x[k] + 0.2 * (2 * u[k] - v[k])
+    system = lk.System("tau*x' + x = K*u + L*v", parameters=dict.fromkeys(("tau", "K", "L"), lk.Parameter()))
+    noise = 0.01 * np.random.default_rng(0).standard_normal(40)
+    gp = lk.LODEGP(system, inputs=dict.fromkeys("uv", "hold"), random_state=0).fit(t, {"x": x + noise, "u": u, "v": v})
+    with pytest.raises(lk.LodekitError, match="v is missing"):
+        gp.simulate([45.0], {"u": 1.0}, start="end")
+    assert abs(gp.simulate([60.0], {"u": 1.0, "v": 0.0}, start="end", observable="x")[0] - 2.0) < 0.1
+    assert np.isfinite(gp.simulate([30.0], {"u": 1.0}, start="end")).all()

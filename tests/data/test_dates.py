@@ -126,3 +126,11 @@ def test_the_only_column_of_dates_is_the_time_whatever_it_is_called(tmp_path: Pa
     (tmp_path / "log.csv").write_text("Messung;bis;x\n" + "2024-03-01 12:00;2024-03-01 12:01;1\n" * 3)
     with pytest.raises(DataError, match="expected a column t or time"):
         load_data(str(tmp_path / "log.csv"), channels=["x"])
+
+
+def test_hourly_rows_with_the_newest_first_are_no_change_of_the_clock(tmp_path: Path) -> None:
+    rows = [f"{datetime(2024, 1, 20) - timedelta(hours=k):%Y-%m-%d %H:%M},{k}" for k in range(60)]
+    (tmp_path / "log.csv").write_text("\n".join(["t,x", *rows]) + "\n")
+    found = load_data(str(tmp_path / "log.csv"), channels=["x"])
+    assert sorted(found.measurements.series[0].times.tolist()) == [3600.0 * k for k in range(-59, 1)]
+    assert not any("daylight-saving" in note for note in found.notes)

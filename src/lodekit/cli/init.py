@@ -177,7 +177,9 @@ def _describe_columns(
         lines += [f"{guess.channel} cannot be read yet: {guess.column.problem}"] if guess.column.problem else []
     used = {guess.column.name for guess in roles}
     if system is None:
-        lines += [f"{c.name}: left out: it never changes" for c in preview.columns if c.name not in used]
+        lines += [
+            f"{c.name}: left out: {c.problem or 'it never changes'}" for c in preview.columns if c.name not in used
+        ]
         lines += [f"{name}: left out: it {what}" for name, what in preview.skipped_columns.items()]
     elif absent := [n for n in system.plain_channels if n not in {guess.channel for guess in roles}]:
         lines.append(

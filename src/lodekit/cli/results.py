@@ -142,8 +142,9 @@ def check(
         typer.echo(str(found))
         is_measured = found.mean.residuals.shape[1]
         verdict = "The curves satisfy the equations." if is_measured else "What is proved holds for all curves."
-        typer.echo(verdict if found.is_strict else "The residual is more than rounding.")
-    if not found.is_strict:
+        failure = "could not be measured" if found.is_inconclusive else "exceeds rounding errors"
+        typer.echo(verdict if found.is_strict else f"The residual {failure}.")
+    if not (found.is_strict or found.is_inconclusive):
         raise typer.Exit(1)
 
 

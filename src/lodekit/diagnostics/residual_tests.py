@@ -418,7 +418,7 @@ class ResidualCheck:
             return 1, self.memory
         lags = self.whiteness.lags
         place = max(range(len(lags)), key=lambda k: abs(lags[k]))
-        place = place if abs(lags[place]) > abs(lags[0]) + 0.1 else 0
+        place = 0 if abs(lags[0]) > max(abs(lags[place]) - 0.1, MIN_CORRELATION) else place
         return place + 1, lags[place]
 
     @property

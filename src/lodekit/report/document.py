@@ -414,6 +414,12 @@ def _add_equation_residuals(
         page.add_paragraph("Whether the equations describe the data is a separate question; see Residuals.", "note")
         if context.fit.diagnosis.failed:
             page.add_paragraph("Here they do not, or the search failed: see the top of this page.", "warning")
+    elif certificate.is_inconclusive:
+        page.add_paragraph(
+            f"This could not be measured: {text} Curves under disturbances have kinks, which numerical differentiation "
+            "does not resolve.",
+            "note",
+        )
     else:
         page.add_paragraph(
             f"Not to rounding accuracy: {text} If terms are much larger than their sum, floating-point numbers lose "

@@ -141,6 +141,11 @@ class Certificate:
         return all(part.residual < min(STRICT_TOLERANCE, max(100.0 * part.uncertainty, 1e-11)) for part in clear)
 
     @property
+    def is_inconclusive(self) -> bool:
+        """Whether the error of numerical differentiation hides the residual: curves under disturbances have kinks."""
+        return not self.is_strict and not self.input_error > 1e-11 and self.residual <= self.uncertainty
+
+    @property
     def _parts(self) -> list[CurveResiduals]:
         return [self.mean, *([] if self.samples is None else [self.samples])]
 

@@ -374,11 +374,14 @@ def simulate_response(
     signals = _parse_inputs(fit, inputs, times)
     mean, variance = np.zeros((2, 0, len(texts)))
     with np.errstate(all="ignore"):
-        if len(times) and _is_new_start(start):
-            missing = [name for name in fit.measurements.inputs if name not in signals]
-            if missing:
-                advice = f"add inputs={{'{missing[0]}': ...}}"
-                raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; {advice}")
+        is_new, after = _is_new_start(start), float(times.max(initial=-np.inf))
+        logged = {name: old for name, old in fit.measurements.inputs.items() if name not in signals}
+        if missing := [name for name, old in logged.items() if is_new or (signals and after > _end_of_input(fit, old))]:
+            advice = (
+                f"add it to the inputs, as samples or as a number: '{missing[0]}': {logged[missing[0]].at(after):.4g}"
+            )
+            raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; {advice}")
+        if len(times) and is_new:
             # A constant has one sample, at any time.
             starts = [float(signal.times[0]) for signal in signals.values() if len(signal.times) > 1]
             begin = min([float(times.min()), *starts])
@@ -459,13 +462,18 @@ def _parse_inputs(fit: Fit, inputs: Any, times: Array) -> dict[str, InputSignal]
     return found
 
 
+def _end_of_input(fit: Fit, signal: InputSignal) -> float:
+    """Return the time after which an input of the fit is unknown: that of its last sample, or the end of the record."""
+    return max(fit.measurements.window[1], float(signal.times[-1])) if len(signal.times) > 1 else np.inf
+
+
 def _splice_input(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, start: object) -> InputSignal:
     """Return an input that is the old one, the new one, or the old one until the new one begins after the record."""
     if new is None or start == "begin":
         return old if new is None else new
     end = fit.measurements.window[1]
     if len(new.times) > 1 and new.times[-1] < end:
-        raise DataError(f"expected samples of {name} from the end of the record on, t = {end:g}")
+        raise DataError(f"expected samples of {name} from the end of the record on, {fit.clock.format_times(end)}")
     switch = max(end, float(new.times[0]))
     before, after, first = old.times < switch, new.times > switch, [(switch, float(new.at(switch)))]
     if old.kind == "linear" and switch == end and old.at(end) != new.at(end):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,3 +143,16 @@ def test_a_smooth_perturbation_of_one_millionth_is_noticed(equations: str, monke
 
     monkeypatch.setattr(certificate, "predict", perturbed)
     assert not gp.certificate(samples=0).is_strict
+
+
+def test_a_residual_below_the_error_of_differentiation_is_inconclusive() -> None:
+    """Curves under disturbances have kinks, at which polynomials have larger errors than any residual."""
+    gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0.0, 1.0, 2.0], {"x": [1.0, 1.5, 1.2]})
+    found = gp.certificate(samples=0)
+    assert found.is_strict
+    assert not found.is_inconclusive
+    rough = replace(found.mean, residuals=found.mean.residuals + 2e-5, errors=found.mean.errors + 3e-5)
+    hidden = replace(found, mean=rough)
+    assert (hidden.is_strict, hidden.is_inconclusive) == (False, True)
+    wrong = replace(found, mean=replace(rough, errors=found.mean.errors + 1e-9))
+    assert (wrong.is_strict, wrong.is_inconclusive) == (False, False)

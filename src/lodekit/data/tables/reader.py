@@ -122,6 +122,8 @@ def _find_clock_changes(times: Array, schema: TableSchema) -> tuple[tuple[str, b
     if schema.origin is None or schema.origin.tzinfo is not None or len(times) < 3:
         return ()
     hours = times / schema.conversions.get("t", UnitConversion()).convert_difference(np.array(3600.0))
+    # Some logs begin with the newest row.
+    hours = hours if hours[-1] > hours[0] else hours[::-1]
     steps = np.diff(hours)
     typical = min(float(np.median(steps)), 1.0)
     goes_back = (steps >= -1.0) & (steps <= -0.5)
