@@ -364,8 +364,8 @@ class ResidualCheck:
     @property
     def has_dependent_noise(self) -> bool:
         """Whether the noise depends significantly on the signal, and enough to matter."""
-        # Unmodelled dynamics have larger residuals if the signal is large, and outliers bend curves: these come first. Constant
-        # measurements have no noise.
+        # Unmodelled dynamics have larger residuals if the signal is large, and outliers bend curves: these come first.
+        # Constant measurements have no noise.
         level = SIGNIFICANCE_LEVEL if self.whiteness is None else self.whiteness.level
         is_explained = self.is_correlated or bool(self.outliers) or math.isnan(self.explained)
         return self.noise_p_value < level and self.noise_ratio > 1.5 and not is_explained
