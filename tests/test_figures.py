@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import matplotlib as mpl
@@ -119,19 +120,19 @@ def test_parameters_show_estimate_interval_and_profile(heated: lk.LODEGP) -> Non
         found = heated.parameters_[name]
         assert line(ax, "95 % interval (others estimated)").get_xdata().tolist() == list(found.interval)
         assert line(ax, "estimate").get_xdata() == [found.value]
-        relearned = line(ax, "log evidence + log prior, others re-estimated")
+        relearned = line(ax, "log evidence + log prior, other parameters re-estimated")
         assert relearned.get_ydata()[5] == pytest.approx(0.0, abs=1e-6)
         # The profile is close to its normal approximation here, and never below evidence with all else kept.
         normal = line(ax, "normal approximation").get_ydata()
         # At the ends, -5.4 of the approximation, they differ by 0.6, for the profile is skewed.
         np.testing.assert_allclose(relearned.get_ydata(), normal, rtol=0, atol=1.0)
     fixed = heated.plot_parameters("a", others="fixed", points=11).axes[0]
-    values = line(fixed, "log evidence + log prior, others fixed at their estimates")
+    values = line(fixed, "log evidence + log prior, other parameters fixed at their estimates")
     expected = [heated.log_evidence({"a": value}) - heated.log_evidence_ for value in values.get_xdata()]
     np.testing.assert_allclose(values.get_ydata(), expected, atol=1e-8)
-    label = "log evidence + log prior, others following to first order (a lower bound)"
+    label = "log evidence + log prior, other parameters adjusted to first order (lower bound)"
     following = line(heated.plot_parameters("a", others="following", points=11).axes[0], label)
-    profile = line(figure.axes[0], "log evidence + log prior, others re-estimated")
+    profile = line(figure.axes[0], "log evidence + log prior, other parameters re-estimated")
     for lower, upper in ((values, following), (following, profile)):
         heights = dict(zip(np.round(upper.get_xdata(), 9).tolist(), upper.get_ydata().tolist(), strict=True))
         pairs = zip(np.round(lower.get_xdata(), 9).tolist(), lower.get_ydata().tolist(), strict=True)
@@ -151,6 +152,14 @@ def test_fixed_and_unknown_parameters_are_explained(hidden: lk.LODEGP) -> None:
     assert "no parameters" in texts(_tanks().plot_parameters().axes[0])
 
 
+def test_parameters_without_standard_error_have_a_note(heated: lk.LODEGP) -> None:
+    fit = replace(heated.fit_)
+    fit.__dict__["covariance"] = np.zeros_like(heated.fit_.covariance)
+    exact = lk.LODEGP.from_fit(fit)
+    assert "no curve, because it has no standard error" in texts(exact.plot_parameters("a", points=5).axes[0])
+    assert "no evidence to draw" in texts(exact.plot_evidence("a", "b", points=5).axes[0])
+
+
 def _tanks() -> lk.LODEGP:
     example, times = lk.catalog.three_tank(), np.linspace(1, 6, 8)
     return lk.LODEGP(example.system, random_state=0, restarts=1).fit(times, noisy(example, times, 0.01))
@@ -162,7 +171,7 @@ def test_priors_of_parameters_count() -> None:
     times = np.linspace(0, 1, 12)
     model = lk.LODEGP(system, random_state=0, restarts=1).fit(times, np.exp(-2 * times) + 0.1 * np.sin(40 * times))
     (ax,) = model.plot_parameters(points=21).axes
-    curve = line(ax, "log evidence + log prior, others re-estimated")
+    curve = line(ax, "log evidence + log prior, other parameters re-estimated")
     assert curve.get_ydata().max() == pytest.approx(0.0, abs=1e-3)
 
 

@@ -59,6 +59,20 @@ def test_many_points_are_thinned_and_the_legend_says_so() -> None:
     assert "data (2000 of 100000)" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
+def test_few_and_many_points_look_the_same() -> None:
+    _, axes = plotting.make_panels(2)
+    styles = set()
+    for ax, count in zip(axes, (20, 1000), strict=True):
+        times = np.linspace(0, 10, count)
+        plotting.draw_channel(ax, T, T, data=(times, times))
+        points, curve = line(ax, "data"), line(ax, "mean")
+        styles.add((points.get_color(), points.get_markersize(), points.get_zorder()))
+        # Points are visible beside the curve, and the curve on the points.
+        assert points.get_markersize() > curve.get_linewidth()
+        assert points.get_zorder() < curve.get_zorder()
+    assert len(styles) == 1
+
+
 @pytest.mark.parametrize(("count", "columns", "labelled"), [(3, 1, [2]), (5, 2, [3, 4]), (1, 2, [0])])
 def test_panels_share_time_and_label_it_once_a_column(count: int, columns: int, labelled: list[int]) -> None:
     figure, axes = plotting.make_panels(count, columns=columns)

@@ -23,6 +23,7 @@ from lodekit.inference.innovations import Horizon, InnovationSequence, create_fi
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results import forecast, validation
 from lodekit.results.forecast import calibrate_bands
+from lodekit.results.summary import describe_channel_validation
 from lodekit.results.validation import Ahead, ChannelValidation, Validation
 from lodekit.uncertainty.forecast_errors import calibrate_error_scale
 from tests.cli.command import run
@@ -180,22 +181,49 @@ def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LOD
     found = gp.validate(times, {"y": 1.2 * data["y"], "u": data["u"]})
     assert found["y"].fit_percent < 88
     assert found["y"].coverage < 0.5
-    assert "the band is too narrow" in repr(found).splitlines()[0]
+    first = repr(found).splitlines()[0]
+    assert "Band too narrow: it contains " in first
+    # The finding about the band states the coverage, once.
+    assert first.count("of the measurements") == 1
     assert not found.holds
     right = gp.validate(times, data)
     assert "of y has a fit of" in repr(right)
-    assert "this record confirms the model" in repr(right).splitlines()[0]
+    assert "This record confirms the model." in repr(right).splitlines()[0]
     assert right.holds
     # Rows ahead may hold where the free run does not: its band is not praised.
     surer = replace(right, channels=(replace(right["y"], std=0.1 * right["y"].std),))
     assert "predicts the next row well, but the band of its free run is too narrow" in repr(surer).splitlines()[0]
 
 
+def test_a_free_run_is_drawn_between_the_measurements(gp: lk.LODEGP) -> None:
+    """Lines between distant measurements would hide steps of the input."""
+    times, data = record(2, 3.0)
+    gap = (times > 15.0) & (times < 45.0)
+    found = gp.validate(times, {"y": np.where(gap, np.nan, data["y"]), "u": data["u"]}, ahead=())
+    panel = found.plot().axes[0]
+    mean, points = (next(each for each in panel.get_lines() if each.get_label() == name) for name in ("mean", "data"))
+    assert len(points.get_xdata()) == len(found["y"].times) == (~gap).sum()
+    drawn = np.interp(times[gap], mean.get_xdata(), mean.get_ydata())
+    assert drawn == pytest.approx(gp.validate(times, data, ahead=())["y"].mean[gap], abs=0.05)
+    at_rows = np.isin(found["y"].curve[0], found["y"].times)
+    assert found["y"].curve[1][at_rows] == pytest.approx(found["y"].mean)
+    assert found["y"].curve[2][at_rows] == pytest.approx(found["y"].std)
+
+
+def test_a_record_that_varies_no_more_than_noise_cannot_show_usefulness(gp: lk.LODEGP) -> None:
+    noise = 0.05 * np.random.default_rng(4).standard_normal(10)
+    rest = gp.validate(STEP * np.arange(10), {"y": noise, "u": np.zeros(10)}, ahead=())
+    assert "This record varies no more than its noise, so it cannot show whether" in rest.sentences[0]
+    # A large offset is a failure at rest, too.
+    shifted = replace(rest["y"], values=rest["y"].values + 1.0)
+    assert "Not useful: the free run is worse than the mean of the record." in describe_channel_validation(shifted)
+
+
 def test_measurements_of_the_fit_do_not_confirm_it(gp: lk.LODEGP) -> None:
     (own,) = gp.fit_.measurements.records.values()
     times, (u, y) = own.series[0].times, (own.inputs["u"], own.series[0].values)
     found = gp.validate(times, {"y": y, "u": u.at(times)}, ahead=())
-    assert "but the model was fitted to these measurements; validate it on others" in found.sentences[0]
+    assert "However, the model was fitted to these measurements; validate it on others." in found.sentences[0]
     assert found.to_dict()["channels"]["y"]["fitted"] is True
     assert gp.validate(*record(2, 3.0), ahead=()).to_dict()["channels"]["y"]["fitted"] is False
 
@@ -226,7 +254,7 @@ def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) ->
     assert wide["y"].coverage >= 0.95
     assert wide.calibrated
     assert not wide.adequate
-    assert "the model can be used for such free runs, but errors are correlated (lag 1: 0." in wide.sentences[0]
+    assert "The model can be used for such free runs. Errors are correlated (lag 1: 0." in wide.sentences[0]
     assert wide.to_dict()["adequate"] is False
     assert wide.to_dict()["channels"]["y"]["useful"] is True
     assert wide.to_dict()["channels"]["y"]["misses"] == list(wide["y"].misses)
@@ -245,7 +273,7 @@ def test_a_verdict_needs_an_effect_and_not_only_significance() -> None:
     useless = ChannelValidation("y", times, 0.45 * wave + noise, 0.45 * wave, np.ones(2000))
     assert useless.explained_variance == pytest.approx(0.09, abs=0.03)
     assert (useless.useful, useless.adequate, useless.calibrated, useless.holds) == (False, True, True, False)
-    assert "of little use, because it explains only" in Validation((useless,), "", ()).sentences[0]
+    assert "Not useful: the free run explains only" in Validation((useless,), "", ()).sentences[0]
     slow = 0.03 * signal.lfilter([0.3], [1.0, -0.95], noise)
     errors = ValidationErrors("y", times, slow, np.full(2000, 0.03), np.zeros((0, 2000)))
     assert errors.is_calibrated
@@ -268,10 +296,11 @@ def test_a_share_that_is_too_small_is_not_rounded_up_to_the_least(held: int, sha
     assert errors.min_coverage == pytest.approx(0.9)
     assert errors.coverage == held / 2000
     first, *_ = find_validation_failures([errors], {})["y"]
-    assert first.startswith(f"its 95 % band contains {shares[0]}, but should contain at least {shares[1]}:")
+    expected = f"band too narrow: it contains {shares[0]} of the measurements, but should contain at least {shares[1]};"
+    assert first.startswith(expected)
     wave = 20.0 * np.sin(errors.times)
     free = Validation((ChannelValidation("y", errors.times, wave, wave + values, np.ones(2000)),), "", ())
-    assert f"and {shares[0]} of the measurements are inside the 95 % band: the model predicts" in free.sentences[0]
+    assert f"and {shares[0]} of the measurements are inside the 95 % band. The model predicts" in free.sentences[0]
 
 
 def test_what_is_unknown_of_parameters_is_no_miss() -> None:
@@ -288,7 +317,7 @@ def test_what_is_unknown_of_parameters_is_no_miss() -> None:
 
     assert misses(slope[None, :]) == ()
     told = misses(0.01 * slope[None, :])
-    assert "the band is too narrow" in told[0]
+    assert "band too narrow" in told[0]
     assert any("errors are correlated with u (" in text and "delay(u, T)" in text for text in told)
     # Errors of the parameters leave the band in a body: few rows are told apart by them.
     body = ValidationErrors("y", times, noise + slope, np.ones(400), slope[None, :])
@@ -373,7 +402,8 @@ def test_narrow_bands_of_forecasts_are_reported(gp: lk.LODEGP) -> None:
     step = next(iter(found["y"].ahead))
     narrow = replace(found["y"], ahead={step: Ahead(90.0, 0.1, 0.43)})
     sentence = replace(found, channels=(narrow,)).sentences[0]
-    assert f"95 % bands of forecasts are too narrow, with 43.0 % ({step} rows ahead) inside" in sentence
+    assert step == 1
+    assert sentence.endswith("95 % bands of forecasts too narrow: they contain 43.0 % 1 row ahead.")
 
 
 def test_free_runs_of_records_with_dates_have_date_axes(gp: lk.LODEGP) -> None:

@@ -112,7 +112,7 @@ def test_reports_tell_inputs_from_measurements(folder: Path) -> None:
     for column in ("static gain", "time constants"):
         assert f">{column}</th>" in page
     assert "y</b> after u steps from 0 to 1" in page.replace("\\u003c", "<").replace("\\u003e", ">")
-    assert "magnitude in dB" in page
+    assert "magnitude (dB" in page
     assert "lk.LODEGP(system, random_state=0, inputs={&#x27;u&#x27;: &#x27;hold&#x27;})" in page
     assert "a dict or table of y, u" in page
 

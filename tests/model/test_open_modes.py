@@ -447,3 +447,14 @@ def test_a_chain_of_twelve_states_with_29_parameters_needs_no_characteristic_pol
     change = objective.value(x + step) - objective.value(x - step)
     assert change == pytest.approx(2.0 * float(gradient @ step), rel=1e-3, abs=1e-6)
     assert objective.value(x + 0.1) < value - 100.0
+
+
+def test_initial_states_with_exact_values_are_given() -> None:
+    times, system = np.arange(1.0, 9.0), lk.System("G' = -k*G", parameters={"k": lk.Parameter(positive=True)})
+    values = 5.0 * np.exp(-0.4 * times) + 0.05 * np.sin(40.0 * times)
+    data = lk.Observations().add(times, "G", values)
+    for exact, expected in ((False, "estimated"), (True, "given exactly")):
+        own = data.add(0.0, "G", 5.0, 0.0) if exact else data
+        gp = lk.LODEGP(system, random_state=0, restarts=1, mode_deviation="open").fit(own)
+        row = next(text for text in str(gp.summary()).splitlines() if text.startswith("initial state"))
+        assert row.endswith(f" {expected}")

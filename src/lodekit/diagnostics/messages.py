@@ -529,8 +529,8 @@ def low_coverage_failures(coverage: float, min_coverage: float, *, are_innovatio
     ahead = " one row ahead" * are_innovations
     share, least = format_below(coverage, min_coverage)
     return [
-        f"its 95 % band{ahead} contains {share}, but should contain at least {least}: the band is too "
-        "narrow, or this plant differs from that of the fit"
+        f"band{ahead} too narrow: it contains {share} of the measurements, but should contain at least {least}; "
+        "perhaps this plant differs from that of the fit"
     ]
 
 

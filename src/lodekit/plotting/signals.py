@@ -132,9 +132,8 @@ def _draw_points(
         label = f"{label} ({max_points} of {len(times)})"
         chosen = np.linspace(0, len(times) - 1, max_points).round().astype(int)
         times, values = times[chosen], values[chosen]
-    # Many points are drawn below the mean and few above it, so that both remain visible.
-    size, color, order = (1.5, FAINT_GRAY, 1.5) if len(times) > 200 else (3.0, DATA_COLOR, 4.5)
-    ax.plot(times, values, "o", markeredgewidth=0, label=label, markersize=size, color=color, zorder=order)
+    # Points are below the mean and wider than its line, so that both remain visible however many there are.
+    ax.plot(times, values, "o", markeredgewidth=0, label=label, markersize=2.6, color=DATA_COLOR, zorder=3.5)
 
 
 def draw_residual(
@@ -228,7 +227,7 @@ def draw_frequency_response(
         axis.plot(omega, curve, color=MEAN_COLOR, linewidth=1.4, zorder=3, label="estimated")
         axis.set_xscale("log")
         axis.set_xlim(omega[0], omega[-1])
-        shade_outside(axis, omega, seen, "not in the data")
+        shade_outside(axis, omega, seen, "outside the data")
     magnitude.set_yscale("log")
     # A nearly constant curve must not fill the panel, which would exaggerate its changes.
     if size.max() < 8.0 * size.min():

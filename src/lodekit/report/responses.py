@@ -42,7 +42,7 @@ def add_input_responses(page: HtmlPage, context: ReportContext, max_responses: i
     outputs = [name for name in space.outputs if name in fit.measurements.names] or list(space.outputs)
     pairs = [(output, entry) for output in outputs for entry in entries][:max_responses]
     page.add_section("Input responses")
-    head = ["response", "static gain", "time constants", "dead time", "poles", "zeros"]
+    head = ["response", "static gain", "time constants", "natural frequency", "damping ratio", "dead time", "zeros"]
     rows = [_response_table_row(context, space, *pair) for pair in pairs]
     page.add_table(head, rows, text_columns=range(1, len(head)))
     if len(outputs) * len(entries) > max_responses:
@@ -59,19 +59,18 @@ def _unit_ratio(context: ReportContext, output: str, input_name: str) -> str:
 
 
 def _response_table_row(context: ReportContext, space: FittedStateSpace, output: str, input_name: str) -> list[str]:
-    """Return gain, time constants, dead time, complex poles and zeros of one response; empty if there is none."""
+    """Return gain, time constants, oscillations, dead time and zeros of one response; empty if there is none."""
     title, unit = f"{input_name} → {output}", context.unit_suffix("t").strip()
     ratio, rate = _unit_ratio(context, output, input_name), f"1/{unit}" if unit else ""
     try:
         found = space.transfer_function(output, input_name)
     except LodekitError:
         # With several dead times there is no rational transfer function.
-        return [title, _format_estimates([space.gain(output, input_name)], ratio), "", "", "", ""]
-    # Real poles are shown as time constants.
-    poles = [pole for pole in found.poles if complex(pole.value).imag]
+        return [title, _format_estimates([space.gain(output, input_name)], ratio), "", "", "", "", ""]
     late = [found.delay] if found.delay.value else []
-    parts = ([found.gain], ratio), (found.time_constants, unit), (late, unit), (poles, rate), (found.zeros, rate)
-    return [title, *(_format_estimates(numbers, own) for numbers, own in parts)]
+    speeds = found.natural_frequencies, f"rad/{unit}" if unit else ""
+    parts = [([found.gain], ratio), (found.time_constants, unit), speeds, (found.damping_ratios, "")]
+    return [title, *(_format_estimates(numbers, own) for numbers, own in [*parts, (late, unit), (found.zeros, rate)])]
 
 
 def _format_estimates(numbers: Sequence[Uncertain], unit: str) -> str:
@@ -147,7 +146,7 @@ def _add_bode_plots(
         time_unit = escape_plotly(context.unit_suffix("t").strip())
         where = f"<br>at %{{x:.3~g}} rad{'/' + time_unit if time_unit else ''}"
         ratio = f"<b>{escape_plotly(output)} / {escape_plotly(entry)}</b>"
-        title = f"{ratio}, magnitude in dB{' of 1 ' + escape_plotly(unit) if unit else ''}"
+        title = f"{ratio}, magnitude (dB{' re 1 ' + escape_plotly(unit) if unit else ''})"
         hover = f"%{{y:.1f}} ± %{{customdata:.2~g}} dB{where}"
         panels.append(_response_panel(title, x, size, wide, hover))
         ticks = _phase_ticks(float((phase - turn).min()), float((phase + turn).max()))

@@ -253,10 +253,9 @@ def _autocorrelation_plot(context: ReportContext, checks: Sequence[ResidualCheck
         stems = [height for value in round_values(lags, 4) for height in (0.0, value, None)]
         hover = f"{escape_plotly(check.name)}: %{{y:.2f}} at lag %{{x:d}}<extra></extra>"
         trace = line_trace("correlation", x, stems, PLOTLY_MEAN_COLOR, hover, width=4)
-        low, high = min(-0.2, float(lags.min())), max(1.0, float(lags.max()))
-        ticks = tuple(tick for tick in (-1.0, -0.5, 0.0, 0.5, 1.0) if low <= tick <= high)
+        low, high = math.floor(10 * min(-band, lags.min())) / 10, math.ceil(10 * max(band, lags.max())) / 10
         title = f"<b>{escape_plotly(check.name)}</b>, autocorrelation of residuals"
-        panels.append(PlotlyPanel(title, [trace], (low, high), (-band, 0.0, band), ticks))
+        panels.append(PlotlyPanel(title, [trace], (low, high), (-band, 0.0, band), (low, 0.0, high)))
     if not panels:
         return None
     label = f"lag in steps of {steps.pop()}" if len(steps) == 1 else "lag in steps"

@@ -548,7 +548,8 @@ def plot_bode(
         magnitude.set_ylabel(plotting.name_with_unit(f"|{name} / {entry}|", unit))
         phase.set_ylabel("phase (\u00b0)")
     for panel in panels[-2:]:
-        panel.set_xlabel(plotting.name_with_unit("frequency", f"rad per {known.get('t', 'unit of time')}"))
+        unit = f"rad/{known['t']}" if "t" in known else "rad per unit of time"
+        panel.set_xlabel(plotting.name_with_unit("frequency", unit))
     plotting.add_legend(figure, panels, outside=new)
     return figure
 
@@ -625,9 +626,9 @@ def _parse_response(
 
 #: Descriptions in legends of how other parameters are treated.
 _OTHER_PARAMETERS = {
-    "following": "others following to first order (a lower bound)",
-    "fixed": "others fixed at their estimates",
-    "relearned": "others re-estimated",
+    "following": "other parameters adjusted to first order (lower bound)",
+    "fixed": "other parameters fixed at their estimates",
+    "relearned": "other parameters re-estimated",
 }
 #: Half-width of figures of the evidence, in standard errors.
 _WIDTH_STD = 3.3
@@ -699,6 +700,9 @@ def plot_parameters(
 def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, truth: float | None, unit: str) -> None:
     """Draw the log evidence around the estimate of one parameter."""
     found, spread, what = fit.estimates[name], _search_std(fit, name), fit.setup.objective.name
+    if not spread > 0.0:
+        plotting.draw_note(panel, f"{name} = {found.value:.5g}; no curve, because it has no standard error")
+        return
     with fit.setup.limit_threads():
         moves, curve = _objective_surface(fit, [name], others).profile_curve(_WIDTH_STD * spread, points)
     plotting.draw_parameter(
@@ -757,6 +761,9 @@ def plot_evidence(
     pair = parse_parameter_pair(fit, first, second)
     _check_search(others, points)
     figure, panels, new = plotting.read_axes(axes, [" and ".join(pair)], width=4.6, height_each=3.1, share=False)
+    if not all(_search_std(fit, name) > 0.0 for name in pair):
+        plotting.draw_note(panels[0], "no evidence to draw, because a parameter has no standard error")
+        return figure
     moves = _sheared_grid(fit, pair, points)
     with fit.setup.limit_threads():
         heights = _objective_surface(fit, pair, others).evaluate_moves(moves)

@@ -133,23 +133,27 @@ def cancel_poles_and_zeros(zeros: ComplexArray, poles: ComplexArray) -> tuple[li
     return kept, left
 
 
-def compute_time_constants(poles: ComplexArray, jacobian: ComplexArray, covariance: Array) -> tuple[Uncertain, ...]:
-    """Return ``-1/p`` of real poles and ``1/|p|`` of pairs, slowest first.
+def describe_poles(
+    poles: ComplexArray, jacobian: ComplexArray, covariance: Array
+) -> tuple[tuple[Uncertain, ...], tuple[Uncertain, ...], tuple[Uncertain, ...]]:
+    """Return ``-1/p`` of real poles, and ``|p|`` and ``-Re p / |p|`` of complex pairs; slowest first.
 
     Shapes: poles, jacobian (k,) and (p, k), covariance (p, p).
     """
-    found = []
-    for k, pole in enumerate(poles):
-        size, is_real = abs(pole), abs(pole.imag) <= _IMAGINARY_TOLERANCE * abs(pole)
-        if not is_real and pole.imag < 0:
-            continue
-        if not size:
-            found.append(Uncertain(np.inf, np.nan))
-            continue
-        change = -np.real(pole.conjugate() * jacobian[:, k]) / size**3
-        value = 1.0 / size if not is_real or pole.real < 0 else -1.0 / size
-        found.append(Uncertain(value, float(delta_method_std(change, covariance)[0])))
-    return tuple(sorted(found, key=lambda each: -abs(each.value)))
+
+    def estimate(value: float, change: ComplexArray) -> Uncertain:
+        return Uncertain(value, float(delta_method_std(np.real(change), covariance)[0]))
+
+    times, frequencies, ratios = [], [], []
+    for k in np.argsort(np.abs(poles)).tolist():
+        pole, slope, size = poles[k], jacobian[:, k], abs(poles[k])
+        if abs(pole.imag) <= _IMAGINARY_TOLERANCE * size:
+            times.append(estimate(-1.0 / pole.real, slope / pole**2) if size else Uncertain(np.inf, np.nan))
+        elif pole.imag > 0:
+            relative = slope / pole
+            frequencies.append(estimate(size, size * relative))
+            ratios.append(estimate(-pole.real / size, (pole.real * relative.real - slope) / size))
+    return tuple(times), tuple(frequencies), tuple(ratios)
 
 
 def sort_roots(roots: ComplexArray, jacobian: ComplexArray, covariance: Array) -> tuple[Uncertain, ...]:
@@ -168,6 +172,16 @@ def sort_roots(roots: ComplexArray, jacobian: ComplexArray, covariance: Array) -
     return tuple(found)
 
 
+#: Fields of a transfer function, and the labels of their elements.
+_ESTIMATES = {
+    "time_constants": "time constant",
+    "natural_frequencies": "natural frequency",
+    "damping_ratios": "damping ratio",
+    "poles": "pole",
+    "zeros": "zero",
+}
+
+
 @dataclass(frozen=True, eq=False)
 class TransferFunction:
     """The transfer function from one input to one channel, ``numerator(s) / denominator(s) * exp(-delay s)``.
@@ -181,7 +195,9 @@ class TransferFunction:
     poles, zeros : tuple of Uncertain
         The roots of both, in order of magnitude.
     time_constants : tuple of Uncertain
-        ``-1/p`` for each real pole p, and ``1/|p|`` for pairs of complex ones; slowest first, infinite at zero.
+        ``-1/p`` for each real pole p; slowest first, infinite at zero.
+    natural_frequencies, damping_ratios : tuple of Uncertain
+        ``|p|`` in radians per unit of time, and ``-Re p / |p|``, for each pair of complex poles; slowest first.
     gain : Uncertain
         The static gain, the value at s = 0; infinite for an integrator.
     delay : Uncertain
@@ -197,6 +213,8 @@ class TransferFunction:
     poles: tuple[Uncertain, ...]
     zeros: tuple[Uncertain, ...]
     time_constants: tuple[Uncertain, ...]
+    natural_frequencies: tuple[Uncertain, ...]
+    damping_ratios: tuple[Uncertain, ...]
     gain: Uncertain
     delay: Uncertain
     time_unit: str = ""
@@ -221,7 +239,7 @@ class TransferFunction:
         Parameters
         ----------
         order : int, optional
-            Order of the Pade approximation of the dead time; required if there is one, because SciPy has no delays.
+            Order of the Padé approximation of the dead time; required if there is one, because SciPy has no delays.
         """
         return import_module("scipy.signal").TransferFunction(*self._rational(order))
 
@@ -233,7 +251,7 @@ class TransferFunction:
         order : int, optional
             As in `to_scipy`.
         """
-        return import_control().TransferFunction(*self._rational(order))
+        return import_control().TransferFunction(*self._rational(order), inputs=[self.input], outputs=[self.output])
 
     def _rational(self, order: int | None) -> tuple[Array, Array]:
         delay = float(np.real(self.delay.value))
@@ -241,8 +259,8 @@ class TransferFunction:
             return self.numerator, self.denominator
         if order is None:
             raise LodekitError(
-                f"{self.input} acts on {self.output} after {delay:.4g}, and a rational function has no dead time; "
-                "expected order= of its approximation by Pade, such as order=3, or zero to leave it out"
+                f"the response of {self.output} to {self.input} has a dead time of {delay:.4g}, which a rational "
+                "transfer function cannot represent; pass order=3 for a Padé approximation, or order=0 to omit it"
             )
         top, bottom = pade_approximation(delay, order)
         return np.convolve(self.numerator, top), np.convolve(self.denominator, bottom)
@@ -254,22 +272,20 @@ class TransferFunction:
             "input": self.input,
             "numerator": self.numerator.tolist(),
             "denominator": self.denominator.tolist(),
-            "poles": [each.to_dict() for each in self.poles],
-            "zeros": [each.to_dict() for each in self.zeros],
             "gain": self.gain.to_dict(),
-            "time_constants": [each.to_dict() for each in self.time_constants],
             "delay": self.delay.to_dict(),
+            **{name: [each.to_dict() for each in getattr(self, name)] for name in _ESTIMATES},
         }
 
     def __repr__(self) -> str:
         unit = f" {self.time_unit}" if self.time_unit else ""
         late = f" exp(-{np.real(self.delay.value):.4g} s)" if self.delay.value else ""
         ratio = f"({_format_polynomial(self.numerator)}) / ({_format_polynomial(self.denominator)})"
-        lines = [f"{self.output} = {ratio}{late} {self.input}", f"  static gain    {self.gain!r}"]
-        lines += [f"  time constant  {each!r}{unit}" for each in self.time_constants]
-        lines += [f"  dead time      {self.delay!r}{unit}"] if self.delay.value else []
-        lines += [f"  pole           {each!r}" for each in self.poles]
-        lines += [f"  zero           {each!r}" for each in self.zeros]
+        lines = [f"{self.output} = {ratio}{late} {self.input}", f"  static gain        {self.gain!r}"]
+        lines += [f"  dead time          {self.delay!r}{unit}"] if self.delay.value else []
+        units = {"time_constants": unit, "natural_frequencies": f" rad/{self.time_unit}" if unit else ""}
+        for name, label in _ESTIMATES.items():
+            lines += [f"  {label:<19}{each!r}{units.get(name, '')}" for each in getattr(self, name)]
         return "\n".join(lines)
 
 
@@ -537,7 +553,7 @@ class FittedStateSpace:
             denominator,
             sort_roots(poles, d_poles, self.covariance),
             sort_roots(zeros, d_zeros, self.covariance),
-            compute_time_constants(poles, d_poles, self.covariance),
+            *describe_poles(poles, d_poles, self.covariance),
             self.gain(output, input),
             Uncertain(float(delays[0]), float(errors[0])),
             self.time_unit,

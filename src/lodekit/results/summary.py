@@ -20,7 +20,9 @@ from lodekit.results.fit import MODE_STD_LABEL, Fit
 from lodekit.support.arguments import Array
 from lodekit.support.html import glossary_html, html_list, html_paragraph, html_table, notebook_card
 from lodekit.support.text import (
+    as_sentence,
     format_below,
+    format_count,
     format_number,
     format_percent,
     format_uncertain,
@@ -159,7 +161,7 @@ def summary(fit: Fit) -> Summary:
 
 
 def displayed_hyperparameters(fit: Fit) -> dict[str, float | str]:
-    """Return lengthscales and amplitudes by name as displayed; a diffuse initial state is shown as estimated."""
+    """Return lengthscales and amplitudes by name as displayed; a diffuse initial state is estimated or given."""
     if fit.layout.diffuse_modes is None:
         # The evidence does not depend on the amplitude of an unobservable mode.
         curvature = np.diag(fit.observed_information)[fit.layout.slices.mode_deviations]
@@ -169,7 +171,8 @@ def displayed_hyperparameters(fit: Fit) -> dict[str, float | str]:
     own: dict[str, float | str] = {
         name: value for name, value in fit.described_hyperparameters.items() if not name.startswith(MODE_STD_LABEL)
     }
-    return own | {"initial state": "estimated"}
+    # Exact values may determine all initial states.
+    return own | {"initial state": "estimated" if fit.layout.diffuse_modes.unknown_share else "given exactly"}
 
 
 def _format_parameters_html(fit: Fit) -> str:
@@ -326,32 +329,40 @@ def _is_fraction(given: object) -> bool:
 
 
 def describe_channel_validation(item: ChannelValidation) -> str:
-    """Return how well an observable was predicted, in one sentence."""
-    share, fit = item.coverage, item.fit_percent
+    """Return how well an observable was predicted, in one sentence for each finding."""
+    share, fit, name = item.coverage, item.fit_percent, item.title
     # A coverage below the minimum is not rounded up to it.
     is_low = share < _MIN_COVERAGE
     shown = format_below(share, _MIN_COVERAGE)[0] if is_low else format_percent(share)
     band = f"{shown} of the measurements are inside the 95 % band"
     # By chance, a 95 % band contains 99 % of 200 independent values in one of 400 records.
     band += ", which is wider than needed here" * (share >= 0.99 and len(item.times) >= 200)
-    text = f"the free run of {item.title} has a fit of {fit:.0f} %, and {band}"
-    removed, name = format_percent(item.explained_variance), item.title
+    changes = not np.isnan(fit)
+    lead = f"the {'free run' if changes else 'measurements'} of {name} "
+    lead += f"has a fit of {round(fit)} %" if changes else "do not change in this record"
+    # The finding about a band that is too narrow states its coverage.
+    lead += f", and {band}" * item.calibrated
+    useless, removed = "not useful: the free run", format_percent(item.explained_variance)
     verdicts = {
-        f"the measurements of {name} do not change in this record; {band}": np.isnan(fit),
-        f"the free run does not predict {name}: its own mean would be as good; {band}": fit <= 0,
-        f"{text}: of little use, because it explains only {removed} of the variance": not item.useful,
-        f"{text}: the model is useful, but do not rely on its bands": not item.calibrated,
+        "": not changes,
+        "this record varies no more than its noise, so it cannot show whether the model is useful": not (
+            item.useful or item.is_informative
+        ),
+        f"{useless} is worse than the mean of the record": fit < 0,
+        f"{useless} explains only {removed} of the variance": not item.useful,
+        "the model is useful, but do not rely on its bands": not item.calibrated,
         # With disturbances, one-step predictions are judged: errors of a free run may have the same sign for long.
-        f"{text}: the model predicts the next row well, but the band of its free run is too narrow here": is_low,
-        f"{text}: the model can be used for such free runs, but {'; '.join(item.misses)}": not item.adequate,
-        f"{text}: but the model was fitted to these measurements; validate it on others": item.fitted,
-        f"{text}: this record confirms the model": True,
+        "the model predicts the next row well, but the band of its free run is too narrow here": is_low,
+        "the model can be used for such free runs": not item.adequate,
+        "however, the model was fitted to these measurements; validate it on others": item.fitted,
+        "this record confirms the model": True,
     }
     verdict = next(words for words, is_true in verdicts.items() if is_true)
-    low = [(f"{n} rows" if isinstance(n, int) else n, each) for n, each in item.ahead.items() if each.coverage < 0.8]
-    shares = [f"{format_percent(each.coverage)} ({n} ahead)" for n, each in low if len(item.times) >= 20]
-    narrow = [f"95 % bands of forecasts are too narrow, with {join_list(shares)} inside"] if shares else []
-    return "; ".join([verdict, *(miss for miss in item.misses if miss not in verdict), *narrow])
+    low = [(format_count(n, "row") if isinstance(n, int) else n, each) for n, each in item.ahead.items()]
+    shares = [f"{format_percent(each.coverage)} {n} ahead" for n, each in low if each.coverage < 0.8]
+    narrow = f"95 % bands of forecasts too narrow: they contain {join_list(shares)}"
+    findings = [lead, verdict, *item.misses, narrow * bool(shares and len(item.times) >= 20)]
+    return " ".join(as_sentence(each) for each in findings if each)
 
 
 def describe_initial_state(fit: Fit, start: str | int, count: int | None) -> str:

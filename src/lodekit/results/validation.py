@@ -39,6 +39,8 @@ from lodekit.support.progress import track_progress
 from lodekit.support.text import as_sentence, format_percent, join_list, to_json_values
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
+#: Number of times, beside those of the measurements, at which the free run is drawn.
+_N_CURVE_TIMES = 400
 _VERDICTS = ("holds", "useful", "adequate", "calibrated")
 
 
@@ -86,6 +88,10 @@ class ChannelValidation:
         The observable.
     times, values, mean, std : arrays, shape (n,)
         Measurements, and the free run with the standard deviation of a measurement.
+    curve : (times, mean, std)
+        The free run on a dense grid, for figures; by default at the measurements.
+    noise_std : float
+        The root mean square noise of a measurement.
     ahead : dict of int or str to Ahead
         By rows or time ahead: fit percentage, root mean square error, and coverage.
     misses : tuple of str
@@ -105,6 +111,8 @@ class ChannelValidation:
     values: Array
     mean: Array
     std: Array
+    curve: tuple[Array, ...] = ()
+    noise_std: float = 0.0
     ahead: Mapping[int | str, Ahead] = field(default_factory=dict)
     misses: tuple[str, ...] = ()
     calibrated: bool = True
@@ -128,6 +136,11 @@ class ChannelValidation:
     def useful(self) -> bool:
         """Whether the free run explains at least half of the variance about the mean of the record."""
         return not self.explained_variance < MIN_EXPLAINED
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether the record varies, or its errors are, by so much more than noise that a perfect model is useful."""
+        return max(float(self.values.var()), self.rmse**2) * (1.0 - MIN_EXPLAINED) >= self.noise_std**2
 
     @property
     def adequate(self) -> bool:
@@ -296,9 +309,11 @@ class Validation:
 
         for item, panel in zip(self.channels, panels, strict=False):
             data = (axis_times(item.times, item.record), item.values)
+            times, *band = item.curve or (item.times, item.mean, item.std)
             unit, note = self.units.get(item.name, ""), f"fit {item.fit_percent:.1f} %"
             label = item.title.replace(" of record", "\nof record")
-            plotting.draw_channel(panel, data[0], item.mean, item.std, data=data, label=label, unit=unit, note=note)
+            times = axis_times(times, item.record)
+            plotting.draw_channel(panel, times, *band, data=data, label=label, unit=unit, note=note)
         for (name, signal), panel in zip(self.inputs.items(), panels[len(self.channels) :], strict=True):
             channel, _, record = name.partition(" of record ")
             first, last = windows[record]
@@ -571,18 +586,23 @@ def _predict_targets(
         if not len(item.times):
             raise DataError(f"{item.observable} has no more rows than its start takes; expected a longer record")
         observables = setup.observable_compiler.compile_unscaled([item.observable], setup.prior.units)
+        times = np.union1d(item.times, np.linspace(item.times[0], item.times[-1], _N_CURVE_TIMES))
+        rows = np.searchsorted(times, item.times)
         with np.errstate(all="ignore"):
-            mean = posterior.mean(observables, item.times)[:, 0]
-            variance = posterior.variance(observables, item.times)[:, 0] / fit.residual_dof_fraction + item.std**2
-            slopes = fit.inflate_shifts(uncertainty.mean_jacobian(observables, item.times))[:, :, 0]
+            mean = posterior.mean(observables, times)[:, 0]
+            variance = posterior.variance(observables, times)[:, 0] / fit.residual_dof_fraction
+            slopes = fit.inflate_shifts(uncertainty.mean_jacobian(observables, times))[:, :, 0]
         plain = variance + np.sum(slopes**2, axis=0)
         # If all rows determine the initial state, the largest model error is used.
-        elapsed = np.full(len(item.times), np.inf) if used is record else item.times - used.window[1]
-        curve = widen_free_run(fit, [item.observable], elapsed, (plain - item.std**2)[:, None])[:, 0]
-        wider = np.sqrt((curve + item.std**2) / plain)
-        channels.append(ChannelValidation(item.observable, item.times, item.values, mean, wider * np.sqrt(plain)))
-        left = item.values - mean
-        errors.append(ValidationErrors(item.observable, item.times, left, wider * np.sqrt(variance), wider * slopes))
+        elapsed = np.full(len(times), np.inf) if used is record else times - used.window[1]
+        widened = widen_free_run(fit, [item.observable], elapsed, plain[:, None])[:, 0]
+        curve = times, mean, np.sqrt(widened + np.interp(times, item.times, item.std) ** 2)
+        std, noise = np.sqrt(widened[rows] + item.std**2), float(np.sqrt(np.mean(item.std**2)))
+        own = item.observable, item.times, item.values
+        channels.append(ChannelValidation(*own, mean[rows], std, curve, noise))
+        wider, variance = std / np.sqrt(plain[rows] + item.std**2), variance[rows] + item.std**2
+        left = item.values - mean[rows]
+        errors.append(ValidationErrors(*own[:2], left, wider * np.sqrt(variance), wider * slopes[:, rows]))
     return channels, errors
 
 

@@ -38,6 +38,7 @@ def check(module: Any) -> None:
             assert complex(found(1j * omega)[TANKS.outputs.index("y"), column]) == pytest.approx(expected)
     one = TANKS.transfer_function("y", "u").to_control()
     assert isinstance(one, module.TransferFunction)
+    assert (list(one.input_labels), list(one.output_labels)) == (["u"], ["y"])
     late = LATE.transfer_function("y", "u")
     for omega in OMEGA:
         assert complex(one(1j * omega)) == pytest.approx(TANKS.transfer_function("y", "u").at([omega])[0])
@@ -51,7 +52,7 @@ def test_the_library_itself() -> None:
         assert np.allclose(own, theirs)
     with pytest.raises(lk.LodekitError, match="a state space of python-control has no dead time"):
         LATE.to_control()
-    with pytest.raises(lk.LodekitError, match="expected order="):
+    with pytest.raises(lk.LodekitError, match="which a rational transfer function cannot represent; pass order=3"):
         LATE.transfer_function("y", "u").to_control()
 
 

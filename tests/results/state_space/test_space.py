@@ -100,6 +100,24 @@ def test_standard_errors_are_those_of_differences(case: Case, output: str, sourc
         assert np.allclose(slopes[k], (sides[0] - sides[1]) / 2e-5, rtol=1e-6, atol=1e-8)
 
 
+def test_complex_poles_have_a_natural_frequency_and_a_damping_ratio() -> None:
+    values = {"w": 2.0, "z": 0.1, "T": 5.0}
+    theta = np.array(list(values.values()))
+    space = make("y'' + 2*z*w*y' + w**2*y = x; T*x' + x = u", values, {"u": "hold"})
+    found = space(theta).transfer_function("y", "u")
+    assert [each.value for each in found.time_constants] == pytest.approx([5.0])
+    for name, expected in (("natural_frequencies", 2.0), ("damping_ratios", 0.1)):
+        (own,) = getattr(found, name)
+        assert own.value == pytest.approx(expected)
+        error = error_by_differences(
+            space, theta, lambda at, name=name: getattr(at.transfer_function("y", "u"), name)[0].value
+        )
+        assert own.std_error == pytest.approx(error, rel=1e-5)
+    shown = repr(found)
+    assert shown.count("time constant") == shown.count("natural frequency") == shown.count("damping ratio") == 1
+    assert found.to_dict()["damping_ratios"][0]["value"] == pytest.approx(0.1)
+
+
 def test_what_cancels_is_left_out_of_a_transfer_function_and_stays_in_the_state_space() -> None:
     # Two tanks beside each other: y knows nothing of the second.
     case = ("p*y' + y = u; q*z' + z = u", {"p": 2.0, "q": 5.0}, {"u": "hold"})
@@ -123,7 +141,7 @@ def test_what_others_have_no_word_for_is_said() -> None:
     late = make(*LATE)(np.array(list(LATE[1].values())))
     with pytest.raises(lk.LodekitError, match="no dead time"):
         late.to_scipy()
-    with pytest.raises(lk.LodekitError, match="expected order="):
+    with pytest.raises(lk.LodekitError, match="pass order=3"):
         late.transfer_function("y", "u").to_scipy()
     approximated = late.transfer_function("y", "u").to_scipy(order=6)
     omega = np.array([0.05, 0.3, 1.0])
