@@ -224,8 +224,28 @@ def test_measurements_of_the_fit_do_not_confirm_it(gp: lk.LODEGP) -> None:
     times, (u, y) = own.series[0].times, (own.inputs["u"], own.series[0].values)
     found = gp.validate(times, {"y": y, "u": u.at(times)}, ahead=())
     assert "However, the model was fitted to these measurements; validate it on others." in found.sentences[0]
-    assert found.to_dict()["channels"]["y"]["fitted"] is True
-    assert gp.validate(*record(2, 3.0), ahead=()).to_dict()["channels"]["y"]["fitted"] is False
+    assert found.to_dict()["channels"]["y"]["fitted_share"] == 1.0
+    assert gp.validate(*record(2, 3.0), ahead=()).to_dict()["channels"]["y"]["fitted_share"] == 0.0
+    half = gp.validate(times + times[len(times) // 2], {"y": y, "u": u.at(times)}, ahead=())
+    assert half["y"].fitted_share == 0.0
+    mixed = {"y": np.where(times < times[len(times) // 2], y, y + 1e-6), "u": u.at(times)}
+    partly = gp.validate(times, mixed, ahead=())
+    assert partly["y"].fitted_share == pytest.approx(0.5, abs=0.02)
+    assert "However, the model was fitted to 50" in partly.sentences[0]
+    assert "confirms" not in partly.sentences[0]
+
+
+def test_few_rows_give_no_verdict(gp: lk.LODEGP) -> None:
+    with pytest.raises(lk.LodekitError, match="too few measurements to validate the model"):
+        gp.validate(STEP * np.arange(2), {"y": [0.0, 0.1], "u": [1.0, 1.0]}, ahead=())
+
+
+def test_seven_of_eight_rows_inside_a_band_are_no_sign_of_a_narrow_one(gp: lk.LODEGP) -> None:
+    item = gp.validate(*record(2, 3.0), ahead=())["y"]
+    few = replace(item, **{name: getattr(item, name)[-8:] for name in ("times", "values", "mean", "std")}, misses=())
+    outside = replace(few, mean=few.values - np.eye(8)[0] * 3.0 * few.std, fitted_share=0.0)
+    assert outside.coverage == 7 / 8
+    assert "too narrow" not in describe_channel_validation(outside)
 
 
 def test_a_band_that_holds_everything_is_called_wide() -> None:
@@ -330,7 +350,7 @@ def test_what_is_unknown_of_parameters_is_no_miss() -> None:
 
 
 def test_a_record_that_does_not_change_is_valid_json(gp: lk.LODEGP) -> None:
-    found = gp.validate([0.0, 0.4, 0.8], {"y": [1.0, 1.0, 1.0], "u": [0.5, 0.5, 0.5]})
+    found = gp.validate(0.4 * np.arange(8), {"y": np.ones(8), "u": np.full(8, 0.5)})
     assert np.isnan(found["y"].fit_percent)
     read = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert read["channels"]["y"]["fit_percent"] is None

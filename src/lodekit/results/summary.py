@@ -10,6 +10,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import bdtr
 
 from lodekit.data.tables.frames import make_frame
 from lodekit.diagnostics.messages import Findings
@@ -331,38 +332,41 @@ def _is_fraction(given: object) -> bool:
 def describe_channel_validation(item: ChannelValidation) -> str:
     """Return how well an observable was predicted, in one sentence for each finding."""
     share, fit, name = item.coverage, item.fit_percent, item.title
+    count = len(item.times)
+    # A correct band contains so few independent values in one of a hundred records.
+    is_low = share < _MIN_COVERAGE and bdtr(round(share * count), count, 0.95) < 0.01
     # A coverage below the minimum is not rounded up to it.
-    is_low = share < _MIN_COVERAGE
     shown = format_below(share, _MIN_COVERAGE)[0] if is_low else format_percent(share)
     band = f"{shown} of the measurements are inside the 95 % band"
     # By chance, a 95 % band contains 99 % of 200 independent values in one of 400 records.
-    band += ", which is wider than needed here" * (share >= 0.99 and len(item.times) >= 200)
+    band += ", which is wider than needed here" * (share >= 0.99 and count >= 200)
     changes = not np.isnan(fit)
     lead = f"the {'free run' if changes else 'measurements'} of {name} "
     lead += f"has a fit of {round(fit)} %" if changes else "do not change in this record"
     # The finding about a band that is too narrow states its coverage.
     lead += f", and {band}" * item.calibrated
     useless, removed = "not useful: the free run", format_percent(item.explained_variance)
-    verdicts = {
-        "": not changes,
-        "this record varies no more than its noise, so it cannot show whether the model is useful": not (
-            item.useful or item.is_informative
+    some = "" if item.fitted_share == 1 else f"{format_percent(item.fitted_share)} of "
+    seen = f"however, the model was fitted to {some}these measurements; validate it on others" * (item.fitted_share > 0)
+    verdicts = [
+        (not changes, ""),
+        (
+            not (item.useful or item.is_informative),
+            "this record varies no more than its noise, so it cannot show whether the model is useful",
         ),
-        f"{useless} is worse than the mean of the record": fit < 0,
-        f"{useless} explains only {removed} of the variance": not item.useful,
-        "the model is useful, but do not rely on its bands": not item.calibrated,
+        (fit < 0, f"{useless} is worse than the mean of the record"),
+        (not item.useful, f"{useless} explains only {removed} of the variance"),
+        (not item.calibrated, "the model is useful, but do not rely on its bands"),
         # With disturbances, one-step predictions are judged: errors of a free run may have the same sign for long.
-        "the model predicts the next row well, but the band of its free run is too narrow here": is_low,
-        "the model can be used for such free runs": not item.adequate,
-        "however, the model was fitted to these measurements; validate it on others": item.fitted,
-        "this record confirms the model": True,
-    }
-    verdict = next(words for words, is_true in verdicts.items() if is_true)
+        (is_low, "the model predicts the next row well, but the band of its free run is too narrow here"),
+        (not item.adequate, "the model can be used for such free runs"),
+        (not seen, "this record confirms the model"),
+    ]
+    verdict = next((words for is_true, words in verdicts if is_true), "")
     low = [(format_count(n, "row") if isinstance(n, int) else n, each) for n, each in item.ahead.items()]
     shares = [f"{format_percent(each.coverage)} {n} ahead" for n, each in low if each.coverage < 0.8]
-    narrow = f"95 % bands of forecasts too narrow: they contain {join_list(shares)}"
-    findings = [lead, verdict, *item.misses, narrow * bool(shares and len(item.times) >= 20)]
-    return " ".join(as_sentence(each) for each in findings if each)
+    narrow = f"95 % bands of forecasts too narrow: they contain {join_list(shares)}" * bool(shares and count >= 20)
+    return " ".join(as_sentence(each) for each in (lead, verdict, seen, *item.misses, narrow) if each)
 
 
 def describe_initial_state(fit: Fit, start: str | int, count: int | None) -> str:

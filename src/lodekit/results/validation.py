@@ -36,11 +36,13 @@ from lodekit.results.forecast import (
 from lodekit.results.summary import MIN_EXPLAINED, describe_channel_validation, describe_initial_state
 from lodekit.support.arguments import Array
 from lodekit.support.progress import track_progress
-from lodekit.support.text import as_sentence, format_percent, join_list, to_json_values
+from lodekit.support.text import as_sentence, format_count, format_percent, join_list, to_json_values
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 #: Number of times, beside those of the measurements, at which the free run is drawn.
 _N_CURVE_TIMES = 400
+#: A record has at least so many measurements more than initial values.
+_MIN_EXTRA_VALUES = 5
 _VERDICTS = ("holds", "useful", "adequate", "calibrated")
 
 
@@ -102,8 +104,8 @@ class ChannelValidation:
         or free functions, of predictions one row ahead.
     record : str
         The name of the record, if there are several.
-    fitted : bool
-        Whether all of these measurements were used for the fit.
+    fitted_share : float
+        The share of these measurements that was used for the fit.
     """
 
     name: str
@@ -117,7 +119,7 @@ class ChannelValidation:
     misses: tuple[str, ...] = ()
     calibrated: bool = True
     record: str = ""
-    fitted: bool = False
+    fitted_share: float = 0.0
 
     @property
     def title(self) -> str:
@@ -251,7 +253,7 @@ class Validation:
                 **item._scores.to_dict(),
                 "log_density": item.log_density,
                 "misses": item.misses,
-                "fitted": item.fitted,
+                "fitted_share": item.fitted_share,
                 "explained_variance": item.explained_variance,
                 **{key: getattr(item, key) for key in _VERDICTS},
                 "ahead": {str(step): each.to_dict() for step, each in item.ahead.items()},
@@ -417,6 +419,10 @@ def _validate_record(
 ) -> Validation:
     """Return the validation on one record of several."""
     known, count = _parse_given(fit, record, given), _parse_start(fit, start)
+    n_values, n_modes = sum(len(item.times) for item in record.series), sum(group.size for group in fit.prior.groups)
+    if n_values < n_modes + _MIN_EXTRA_VALUES:
+        needed = f"{n_modes + _MIN_EXTRA_VALUES} ({format_count(n_modes, 'initial value')} estimated from them)"
+        raise DataError(f"too few measurements to validate the model: expected at least {needed}, got {n_values}")
     channels, errors = _free_run(fit, record, known, count)
     scores, innovation_errors = _predict_ahead(fit, record, known, horizons)
     if count is not None:
@@ -435,7 +441,7 @@ def _validate_record(
             misses=misses.get(item.name, ()),
             calibrated=calibrated.get(item.name, True),
             record=name,
-            fitted=_was_fitted(fit, item),
+            fitted_share=_fitted_share(fit, item),
         )
         for item in channels
     )
@@ -448,12 +454,13 @@ def _validate_record(
     return Validation(rated, words, names, fit.labels.units, inputs, doubts, fit.labels.origin, gaps)
 
 
-def _was_fitted(fit: Fit, item: ChannelValidation) -> bool:
-    """Return whether all values of an observable are among those of the fit, at the same times."""
+def _fitted_share(fit: Fit, item: ChannelValidation) -> float:
+    """Return the share of the values of an observable that are among those of the fit, at the same times."""
     parts = [part for part in fit.joint_fit.measurements.records.values() if not part.has_only_statistics]
     own = [each for part in parts for each in part.series if each.observable == item.name]
     known = {pair for each in own for pair in zip(each.times.tolist(), each.values.tolist(), strict=True)}
-    return known.issuperset(zip(item.times.tolist(), item.values.tolist(), strict=True))
+    pairs = [*zip(item.times.tolist(), item.values.tolist(), strict=True)]
+    return sum(pair in known for pair in pairs) / max(len(pairs), 1)
 
 
 def _read_records(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> dict[str, Measurements]:
