@@ -104,7 +104,7 @@ def test_the_certificate_says_in_which_sense(shaken: lk.LODEGP) -> None:
     found = shaken.certificate(np.linspace(0.1, 24.0, 5), samples=1)
     assert found.is_strict
     assert found.mean.residuals.shape == (5, 1)
-    assert "integrated over any stretch of time" in found.sense
+    assert "holds in integrated form" in found.sense
     assert "y' = -b*y + x" in str(found)
     assert "for all functions w" in found.identities[-1]
     left = shaken.residual([0.3, 7.0], relative=True)
@@ -341,7 +341,7 @@ def test_what_cannot_be_is_refused() -> None:
     plain = "x' = -a*x + u + w"
     attempt(plain, "no finite state; leave w out", disturbances={"w": "se"})
     attempt(plain, "such as 'matern-3/2'; got 'pink'", disturbances={"w": "pink"})
-    attempt(plain, "not a channel; expected some of x, u, w, or add v to an equation", disturbances={"v": "white"})
+    attempt(plain, "not a channel; expected one of: x, u, w, or add v to an equation", disturbances={"v": "white"})
     attempt(plain, "as a dict of channels", disturbances=["w"])
     attempt(plain, "both an input and a disturbance", inputs={"w": "hold"})
     attempt(plain, "never measured", {"w": table["y"]})

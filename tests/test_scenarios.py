@@ -107,7 +107,7 @@ def test_from_the_end_it_goes_on_where_the_record_ended(gp: lk.LODEGP) -> None:
 
 def test_what_cannot_be_is_refused(gp: lk.LODEGP) -> None:
     for inputs, start, text in (
-        ({"w": 1.0}, "rest", "not an input of this fit; expected some of u"),
+        ({"w": 1.0}, "rest", "not an input of this fit; expected one of: u"),
         ({}, "rest", "u is missing"),
         ({"u": 1.0}, "middle", "expected start as one of"),
         ({"u": 1.0}, {"x": "high"}, "expected a finite number"),

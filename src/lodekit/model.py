@@ -6,15 +6,16 @@ Its methods are functions of the fit. It follows the conventions of scikit-learn
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from lodekit.data.row_store import missing_outputs_error
 from lodekit.data.sources import LoadedData, load_data
 from lodekit.data.tables.frames import dataframe_library
-from lodekit.errors import DataError, LodekitError, NotFittedError
+from lodekit.errors import LodekitError, NotFittedError
 from lodekit.fitting.settings import FitSettings
 from lodekit.prior.observables import table_checks
 from lodekit.results import (
@@ -217,6 +218,8 @@ class LODEGP:
         dt: float | None = None,
         records: str | None = None,
         split_gaps: bool = False,
+        timezone: str | None = None,
+        units: Mapping[str, str] | None = None,
     ) -> LODEGP:
         """Estimate parameters, hyperparameters and noise from measurements; return the estimator itself.
 
@@ -247,6 +250,12 @@ class LODEGP:
         split_gaps : bool
             Whether to split a record at gaps that are six times as long as most sampling intervals, since inputs are
             unknown in gaps.
+        timezone : str, optional
+            The time zone of dates without one in files or DataFrames, such as ``"Europe/Berlin"``. It is needed if
+            clocks change during the record.
+        units : dict of str to str, optional
+            Units of channels and of the time ``t``: columns with another unit in their names are converted. With
+            ``{"t": "h"}``, dates become hours since the first one.
 
         Returns
         -------
@@ -266,12 +275,25 @@ class LODEGP:
         """
         arguments = self._arguments()
         options = {"time": time, "columns": columns, "dt": dt, "records": records, "split_gaps": split_gaps}
-        source = self._read(t, Y, noise_std, **options)
+        units = Labels().updated(units=units).units
+        self._check_unit_names(units)
+        source = self._read(t, Y, noise_std, timezone=timezone, units=units, **options)
+        outputs = [name for name in self.system.plain_channels if name not in (self.inputs or ())]
+        if outputs and set(found := source.measurements.names) <= set(self.inputs or ()):
+            raise missing_outputs_error(found, outputs, source.notes)
         fit = fit_with_hold_selection(self.system, arguments, source.measurements, Labels.from_dict(source.labels))
         fit = replace(fit, frame_library=dataframe_library(t) or dataframe_library(Y))
         # A loaded source has already shown its notes.
         self.fit_ = fit if source is t else replace(fit, notes=source.notes)
-        return self
+        return self.label(units=units)
+
+    def _check_unit_names(self, names: Iterable[str], observables: Sequence[str] = ()) -> None:
+        known = ("t", *self.system.plain_channels, *self.system.parameters, *observables)
+        for name in names:
+            if name not in known:
+                raise LodekitError(
+                    f"unknown name {name!r} in units; {describe_unknown(str(name), dict.fromkeys(known))}"
+                )
 
     @with_suggestions
     def update(
@@ -312,9 +334,7 @@ class LODEGP:
         since = fit.clock.origin
         known = {"since": since, "units": fit.labels.units, "recalled": fit.labels.columns}
         source = self._read(t, Y, noise_std, time=time, columns=columns, **known)
-        if source.origin != since and source.origin is not None:
-            expected = "times as numbers, like those of the fit" if since is None else f"dates counted from {since}"
-            raise DataError(f"expected {expected}, got dates counted from {source.origin}")
+        fit.clock.check_origin(source.origin)
         self.fit_ = update_fit(fit, source.measurements, arguments, reestimate=relearn, record=record)
         return self
 
@@ -376,17 +396,21 @@ class LODEGP:
         return self.fit_.labels.to_dict()
 
     @with_suggestions
-    def label(self, *, title: str = "", units: Mapping[str, str] | None = None, origin: str | None = None) -> LODEGP:
+    def label(
+        self, *, title: str | None = None, units: Mapping[str, str] | None = None, origin: str | None = None
+    ) -> LODEGP:
         """Set labels for figures, reports and files, which are saved with the model; return the estimator itself.
+
+        Labels that are not given are unchanged.
 
         Parameters
         ----------
-        title : str
+        title : str, optional
             Title of reports.
         units : dict of str to str, optional
-            Units of channels, parameters and the time ``t``, by name.
+            Units of channels, parameters and the time ``t``, by name; values are not converted.
         origin : str, optional
-            The date of time zero, in ISO format, if times are counted from a date; unchanged by default.
+            The date of time zero, in ISO format, if times are counted from a date.
 
         Examples
         --------
@@ -395,13 +419,9 @@ class LODEGP:
         >>> gp.label(title="A walk", units={"t": "s", "x": "m"}).labels_["title"]
         'A walk'
         """
-        known = ("t", *self.fit_.system.plain_channels, *self.fit_.system.parameters, *self.fit_.measurements.names)
-        for name in units if isinstance(units, Mapping) else ():
-            if name not in known:
-                raise LodekitError(
-                    f"unknown name {name!r} in units; {describe_unknown(str(name), dict.fromkeys(known))}"
-                )
-        self.fit_ = replace(self.fit_, labels=self.fit_.labels.updated(title, units, origin))
+        labels = self.fit_.labels.updated(title, units, origin)
+        self._check_unit_names(units or (), self.fit_.measurements.names)
+        self.fit_ = replace(self.fit_, labels=labels)
         return self
 
     @classmethod

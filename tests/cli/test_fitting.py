@@ -184,7 +184,7 @@ def test_a_pattern_names_several_files_and_their_columns_are_mapped(tmp_path: Pa
         (("heating.toml", "heating.csv", "--map", "f9=f1"), "f9"),
         (("heating.toml", "heating.csv", "--map", "f1"), "--map"),
         (("heating.toml", "heating.csv", "--map", "f1=nothing"), "nothing"),
-        (("heating.toml", "heating.csv", "--set", "c=1"), "unknown parameter 'c'; expected some of: a, b"),
+        (("heating.toml", "heating.csv", "--set", "c=1"), "unknown parameter 'c'; expected one of: a, b"),
         (("heating.toml", "heating.csv", "--set", "a=x"), "expected --set NAME=NUMBER"),
         (("heating.toml", "heating.csv", "--set", "a=1,a=2"), "twice"),
         (("heating.toml", "heating.csv", "--engine", "steam"), "expected engine="),

@@ -73,7 +73,7 @@ def test_what_is_no_input_is_refused(folder: Path) -> None:
     done = run("fit", "plant.toml", "log.csv", "--disturbance", "w", cwd=folder)
     assert (done.returncode, "expected --disturbance CHANNEL=white" in done.stderr) == (2, True)
     (folder / "wrong.toml").write_text(SYSTEM + '[inputs]\nv = "hold"\n')
-    with pytest.raises(SystemFileError, match=r"\[inputs\] names v; expected some of y, u"):
+    with pytest.raises(SystemFileError, match=r"\[inputs\] names v; expected one of: y, u"):
         read_system_file(folder / "wrong.toml")
     (folder / "wrong.toml").write_text(SYSTEM + "[inputs]\nu = 1\n")
     with pytest.raises(SystemFileError, match="'hold' or 'linear' or 'auto', got 1"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lodekit.data.observations import parse_observations
+from lodekit.data.sources import load_data
 from lodekit.data.tables import parse_mapping
 from lodekit.data.tables.columns import resolve_columns_of_tables
 from lodekit.errors import DataError
@@ -70,6 +71,13 @@ def test_doubtful_columns_are_refused(
     with pytest.raises(DataError, match=match) as caught:
         read(f"{header}\n0,1,2\n", mapping=mapping, time=time)
     assert str(caught.value).count("data.csv") == 1
+
+
+def test_a_reversed_mapping_is_recognised() -> None:
+    for in_shell, remedy in ((False, "columns={'y': 'speed'}"), (True, "--map y=speed")):
+        with pytest.raises(DataError, match="got channel y for column speed") as found:
+            load_data({"t": [0, 1], "speed": [1, 2]}, channels=["y"], columns={"speed": "y"}, in_shell=in_shell)
+        assert str(found.value).endswith(f"try {remedy}")
 
 
 def test_a_column_for_two_channels_is_refused(read: Reader) -> None:

@@ -127,6 +127,16 @@ def test_what_cannot_be_used_is_named(library: str, columns: dict[str, Any], mes
         load_data(make_frame(library, columns), channels=["x"])
 
 
+def test_the_common_index_of_series_is_the_time() -> None:
+    index = pandas.date_range("2026-03-01", periods=4, freq="min")
+    x, u = pandas.Series(np.arange(4.0), index), pandas.Series(np.ones(4), index)
+    found = load_data({"x": x, "u": u}, channels=["x", "u"])
+    assert found.origin == datetime(2026, 3, 1)
+    assert found.measurements.window == (0.0, 180.0)
+    with pytest.raises(DataError, match="expected Series with the same index, or a column t, got different indices"):
+        load_data({"x": x, "u": u[1:]}, channels=["x", "u"])
+
+
 def test_rows_as_dicts_are_told_how_to_become_columns() -> None:
     rows = [{"t": np.float64(t), "x": 1.0} for t in range(3)]
     with pytest.raises(

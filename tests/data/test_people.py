@@ -44,7 +44,7 @@ def test_masked_means_missing() -> None:
     assert values(LoadedData(read(Observations().add(T, "x", masked)).measurements)) == expected
     noise = np.ma.array(np.full((12, 1), 0.5), mask=(T == 2)[:, None])
     assert np.flatnonzero(read(T, X, noise_std=noise).measurements.series[0].has_unknown_noise).tolist() == [2]
-    with pytest.raises(DataError, match="expected finite times, got nan"):
+    with pytest.raises(DataError, match="expected finite times, got nan for x in row 4"):
         read(np.ma.array(T, mask=T == 3), X)
 
 

@@ -146,7 +146,7 @@ def test_a_file_is_written_without_a_change_of_the_mask(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"values": {"b": 1.0}}, "unknown parameter 'b'; expected some of: a"),
+        ({"values": {"b": 1.0}}, "unknown parameter 'b'; expected one of: a"),
         ({"values": {"a": "one"}}, "expected a finite number for 'a', got 'one'"),
         ({"values": [1.0]}, "expected values as a dict"),
         ({"values": {"a": 1.0}, "lengthscale": "long"}, "expected lengthscale as a positive finite number"),

@@ -163,7 +163,7 @@ def test_what_cannot_be_is_refused() -> None:
     record = step_record(count=24)
     table = {"y": record["y"], "u": record["u"]}
     for inputs, text in (
-        ({"v": "hold"}, "not a channel; expected some of y, u"),
+        ({"v": "hold"}, "not a channel; expected one of: y, u"),
         ({"u": "held"}, "expected 'hold'"),
         ({"u": "hold", "y": "hold"}, "at least one that responds"),
         ("u", "as a dict of channels"),
@@ -172,8 +172,9 @@ def test_what_cannot_be_is_refused() -> None:
             lk.LODEGP(lag_system(), inputs=inputs).fit(record["t"], table)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="expected values of the input u, got none"):
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(record["t"], {"y": record["y"]})
-    with pytest.raises(DataError, match=r"got none; .*--map CHANNEL=COLUMN"):
-        lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(record["t"], {"u": record["u"]})
+    columns = r"no column for y: not measured \(columns not used: speed\); .*columns=\{'y': 'COLUMN'\}"
+    with pytest.raises(DataError, match=rf"responds to the inputs \(y\), got only u; {columns}"):
+        lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit({"t": record["t"], "u": record["u"], "speed": record["y"]})
     data = lk.Observations().add(record["t"], "y", record["y"]).add([3.0, 3.0], "u", [1.0, 2.0])
     with pytest.raises(DataError, match="two different values at t = 3"):
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(data)

@@ -35,6 +35,32 @@ def test_a_title_does_not_take_the_origin_of_dates_away() -> None:
     assert gp.fit_.measurements.window == (0.0, 14 * 3600.0)
 
 
+def test_labels_that_are_not_given_are_unchanged() -> None:
+    table = {"t [ms]": [0.0, 1, 2, 3], "x [m]": [0.0, 0.9, 2.1, 3]}
+    gp = lk.LODEGP(WALK, random_state=0, restarts=1).fit(table)
+    assert gp.label(title="A walk").labels_["units"] == {"t": "ms", "x": "m"}
+    assert gp.label(units={"v": "m/ms"}).labels_["title"] == "A walk"
+    assert gp.labels_["units"] == {"t": "ms", "x": "m", "v": "m/ms"}
+
+
+def test_local_dates_with_a_time_zone_are_counted_in_hours() -> None:
+    dates = pandas.date_range("2024-10-26 22:00", periods=12, freq="h", tz="Europe/Berlin").tz_localize(None)
+    table = pandas.DataFrame({"date": dates, "x": np.sin(0.3 * np.arange(12))})
+    gp = lk.LODEGP(WALK, random_state=0, restarts=1)
+    with pytest.raises(lk.LodekitError, match="timezone='Europe/Berlin'"):
+        gp.fit(table)
+    gp.fit(table, timezone="Europe/Berlin", units={"t": "h"})
+    assert gp.fit_.measurements.window == (0.0, 11.0)
+    assert gp.labels_["units"] == {"t": "h"}
+    assert gp.fit(dates[:3], table["x"][:3].to_numpy()[:, None] * [1, 0], units={"t": "h"}).fit_.clock.unit == "h"
+    with pytest.raises(lk.LodekitError, match="expected times as numbers, like those of the fit, got dates"):
+        gp.fit([0.0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3]}, units={"t": "h"}).update(table[:3])
+    with pytest.raises(lk.LodekitError, match="expected times as numbers, like those of the fit, got dates"):
+        gp.validate(table[:3])
+    with pytest.raises(lk.LodekitError, match="unknown name 'z' in units"):
+        gp.fit(table, units={"z": "h"})
+
+
 @pytest.mark.parametrize("wrong", [{"origin": "yesterday"}, {"units": {"t": 1}}, {"title": 3}, {"units": 5}])
 def test_labels_that_are_none_are_refused_at_once(walk: lk.LODEGP, wrong: dict[str, Any]) -> None:
     gp = lk.LODEGP.from_fit(walk.fit_).label(title="as it was")

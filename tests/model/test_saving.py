@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from tests.model.heating import HEATING, TIMES, heating_data
+from tests.model.heating import HEATING, TIMES, WALK, heating_data
 
 
 def test_save_and_load_give_the_same_model(heated: lk.LODEGP, tmp_path: Path) -> None:
@@ -29,6 +29,13 @@ def test_save_and_load_give_the_same_model(heated: lk.LODEGP, tmp_path: Path) ->
     assert [item.name for item in tmp_path.iterdir()] == ["heating.lodekit"]
     with zipfile.ZipFile(path) as archive:
         assert json.loads(archive.read("model.json"))["format"] == 5
+
+
+def test_a_loaded_model_returns_frames_of_the_library_of_the_fit(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    gp = lk.LODEGP(WALK, random_state=0, restarts=1).fit(polars.DataFrame({"t": [0.0, 1, 2, 3], "x": [0.0, 0.9, 2, 3]}))
+    gp.save(tmp_path / "walk.lodekit")
+    assert isinstance(lk.LODEGP.load(tmp_path / "walk.lodekit").predict([0.5]), polars.DataFrame)
 
 
 def test_files_that_are_no_models_are_refused(heated: lk.LODEGP, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_equations_may_be_one_text_and_parameters_a_list(tmp_path: Path) -> None
         ('equations = ["x\'=u"]\n[noise]\nx = inf', "got inf"),
         ('equations = ["x\'=u"]\n[noise]\nx = "0.1"', "got '0.1'"),
         ('equations = ["x\'=u"]\n[noise]\nt = 1\n[columns]\nt = 1', "names t; expected a channel"),
-        ('equations = ["x\'=delay(u, 1)"]\n[inputs]\n"delay(u, 1)" = "hold"', "expected some of x, u$"),
+        ('equations = ["x\'=delay(u, 1)"]\n[inputs]\n"delay(u, 1)" = "hold"', "expected one of: x, u$"),
         ('equations = ["x\'=u"]\nlatent = 3', "expected latent = 'se'"),
         ('equations = ["x\'=u"]\nlatent = []', "expected latent = 'se'"),
         ('equations = ["x\'=u"]\nlatent = ["se", 3]', "expected latent = 'se'"),

@@ -57,6 +57,14 @@ def test_products_of_channels_have_a_tangent_where_nothing_is_a_constant() -> No
     assert "inearise" not in message
 
 
+def test_a_factor_of_an_input_is_not_declared_together_with_it() -> None:
+    for equation in ("tau*y' + y = K*u", "tau*y' = K*u - y", "y' = -(y - K*u)/tau"):
+        message = refusal(equation)
+        assert "'u']" not in message
+    assert "parameters=['tau']; if 'K' or 'u' is constant, declare it as well" in refusal("tau*y' + y = K*u")
+    assert "parameters=['m', 'c', 'k']" in refusal("m*x'' + c*x' + k*x = F")
+
+
 def test_a_slip_in_a_name_is_noticed() -> None:
     gp = lk.LODEGP(lk.System("T1' = v; T2' = -v"), random_state=0)
     with pytest.raises(DataError, match=r"unknown name 'T3'.*Is it 'T[12]'\?"):

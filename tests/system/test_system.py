@@ -190,6 +190,14 @@ def test_the_explanation_says_what_an_engineer_needs(text: str) -> None:
     assert EXPLANATIONS[text] in lk.System(text).explain()
 
 
+def test_constant_terms_are_not_called_functions_of_time() -> None:
+    system = lk.System("tau*y' + y - y0 = K*u; z' = -z + sin(t)", parameters=["tau", "y0", "K"])
+    said = "Equation 1 contains a constant term (y0); equation 2 contains a known function of time; the equations are"
+    assert said in system.explain()
+    assert "with the particular solution y~ = 0, u~ = -y0/K, z~ = " in str(system)
+    assert "consists of two exponential modes with exponents" in lk.System("x'' + 3.1*x' + x = 0").explain()
+
+
 def test_explanations_mention_degenerate_parameters() -> None:
     assert "the structure changes where l1 - l2 = 0" in lk.catalog.bipendulum(parametric=True).system.explain()
 

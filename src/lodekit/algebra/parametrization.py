@@ -170,7 +170,7 @@ class Parametrization:
         return (
             "A B = 0 and A C_i is divisible by d_i: only solutions",
             "f = B X f + sum_i C_i g_i f whenever A f = 0: all solutions",
-            "X and g_i read the free functions and the modes off again: each solution once",
+            "X and g_i recover the free functions and modes, so each solution occurs exactly once",
             f"the free columns are a {'minimal (column-reduced)' if minimal else 'chosen'} basis",
         )
 

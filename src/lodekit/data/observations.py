@@ -268,7 +268,8 @@ def _make_series(observable: str, t: Array, values: ArrayLike, std: ArrayLike | 
     if missing := len(keep) - int(np.count_nonzero(keep)):
         t, y, s = t[keep], y[keep], s[keep]
     if not np.isfinite(t).all():
-        raise DataError(f"expected finite times, got {t[~np.isfinite(t)][0]} for {observable}")
+        row = np.flatnonzero(keep)[~np.isfinite(t)][0]
+        raise DataError(f"expected finite times, got {t[~np.isfinite(t)][0]} for {observable} in row {row + 1}")
     if not np.isfinite(y).all():
         row = int(np.flatnonzero(~np.isfinite(y))[0])
         raise DataError(f"expected finite values, got {y[row]} for {observable} at t = {t[row]}; use NaN for missing")
@@ -306,7 +307,7 @@ def _parse_noise_std(noise_std: Any, names: Sequence[str], count: int) -> Mappin
         if unknown := [str(name) for name in noise_std if name not in names]:
             observed = ", ".join(map(str, names))
             raise DataError(
-                f"noise_std names {', '.join(sorted(unknown))}, which is not observed; expected some of {observed}"
+                f"noise_std names {', '.join(sorted(unknown))}, which is not observed; expected names from: {observed}"
             )
         return noise_std
     given = as_float_array("noise_std", noise_std)

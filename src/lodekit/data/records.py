@@ -17,7 +17,7 @@ import numpy as np
 
 from lodekit.data.inputs import GAP_RATIO, InputSignal, is_logged_every_row
 from lodekit.data.observations import Observations, TimeSeries, concatenate_series, find_input_samples
-from lodekit.data.row_store import ONLY_INPUTS, OutOfCoreRows, extract_inputs
+from lodekit.data.row_store import OutOfCoreRows, extract_inputs, missing_outputs_error
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 from lodekit.support.arguments import Array
@@ -143,7 +143,7 @@ class Measurements:
                 )
         measured = [item for item in self.series if item.observable not in used]
         if not measured and required:
-            raise DataError(ONLY_INPUTS)
+            raise missing_outputs_error(self.names)
         return Measurements(measured, inputs=inputs)
 
     def _statistics_over(self, start: float, stop: float) -> Statistics:

@@ -25,15 +25,22 @@ from lodekit.support.arguments import Array, Mask
 
 #: Rows read at once.
 _CHUNK_ROWS = 200_000
-#: The message if only inputs were measured.
-ONLY_INPUTS = (
-    "expected measurements of a channel that responds to the inputs, got none; if its column has another "
-    "name, use --map CHANNEL=COLUMN, or columns={'CHANNEL': 'COLUMN'} in Python"
-)
 #: State of a filter after omitted rows: the log evidence of these rows, its rounding error, and arrays: the
 #: hyperparameters, mean and covariance root of the states, (s, 1) and (s, s), and the states of the response to known
 #: inputs, (q,).
 FilterCheckpoint = tuple[float, float, tuple[Array, Array, Array, Array]]
+
+
+def missing_outputs_error(
+    found: Sequence[str], wanted: Sequence[str] = ("CHANNEL",), notes: Sequence[str] = ()
+) -> DataError:
+    """Return the error if only known inputs were found, given the other channels and notes about columns."""
+    columns = [f"{note}; " for note in notes if note.startswith("no column for ")]
+    return DataError(
+        f"expected measurements of a channel that responds to the inputs ({', '.join(wanted)}), got only "
+        f"{', '.join(found)}; {''.join(columns)}if its column has another name, use "
+        f"columns={{{wanted[0]!r}: 'COLUMN'}}, or --map {wanted[0]}=COLUMN on the command line"
+    )
 
 
 @dataclass(frozen=True)
@@ -384,7 +391,7 @@ def extract_inputs(
         return spooled, {}
     names = tuple(name for name in spooled.names if name not in hold_types)
     if not names:
-        raise DataError(ONLY_INPUTS)
+        raise missing_outputs_error(spooled.names)
     every = spooled.store
     collectors = {name: _InputSampleCollector(name, kind) for name, kind in hold_types.items()}
     places = {name: 1 + every.columns.index(name) for name in every.names}

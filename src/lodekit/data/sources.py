@@ -28,6 +28,7 @@ from lodekit.data.tables.cells import NumberFormat
 from lodekit.data.tables.columns import (
     ArgumentSyntax,
     ColumnMapping,
+    check_mapping_order,
     find_column_conversions,
     format_column_list,
     is_time_name,
@@ -137,7 +138,7 @@ def infer_schemas(tables: Mapping[str, TableSource], options: ReadOptions) -> tu
     options.check_names(observed)
     for name in options.noise.names:
         if name not in observed and name not in options.channels:
-            raise DataError(f"noise_std names {name}, which is not observed; expected some of {', '.join(observed)}")
+            raise DataError(f"noise_std names {name}, which is not observed; expected one of: {', '.join(observed)}")
     plans = _infer_dates(tables, plans, options)
     plans, units = _infer_units(plans, options.units)
     if options.check_units is not None and units:
@@ -179,6 +180,8 @@ def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions
     for key, column in columns.items():
         if mapping.setdefault(key, column) != column:
             raise DataError(f"{key} is assigned to column {mapping[key]} and to column {column}; choose one")
+    present = chain(*(table.names for table in tables.values()))
+    check_mapping_order(columns, present, request.channels, request.argument_syntax)
     # Report an invalid observable before a missing column.
     request.check_names([key for key in columns if key != "t" and not str(key).startswith("std(")])
     time = request.time
@@ -601,7 +604,7 @@ def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedDa
         tables = open_tables(source, Y, request)
         groups = None if tables is None else [(DEFAULT_RECORD_NAME, tables)]
     if groups is None:
-        about = ("time", "columns", "header", "dt", "records")
+        about = ("time", "columns", "header", "dt", "records", "timezone")
         if absent := [name for name in about if getattr(request, name) is not None]:
             raise DataError(f"{absent[0]}= is about columns of files or of a DataFrame; expected none with arrays")
         if items is not None:
@@ -612,7 +615,7 @@ def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedDa
     plans, told = infer_schemas(tables, request)
     joined, remarks = merge_complementary_files(groups, plans) if request.records is None else (groups, [])
     records, notes = read_records(joined, plans, request, large=_exceeds_memory_limit(tables))
-    kept = {name: unit for name, unit in told.items() if name in channels or name == "t"}
+    kept = {name: unit for name, unit in {**request.units, **told}.items() if name in channels or name == "t"}
     asked = {**({} if request.time is None else {"t": request.time}), **(request.columns or {})}
     places = {name: str(column) for name, column in asked.items()}
     notes = (*remarks, *describe_records(records), *notes)
@@ -656,8 +659,7 @@ def _load_values(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> L
         request.check_names(source.observables)
         return LoadedData(Measurements(sufficient_statistics=source))
     clock = TimeReference(request.since, request.units.get("t", ""))
-    infer = clock == TimeReference()
-    observations, own = load_arrays(request.channels, source, Y, noise_std, clock, infer)
+    observations, own = load_arrays(request.channels, source, Y, noise_std, clock, infer_reference=clock.origin is None)
     # A name without values is checked as well: it may be misspelt.
     request.check_names(observations.observables)
     notes, units = _describe_empty_channels(observations), {"t": own.unit} if own.unit else {}
@@ -693,7 +695,9 @@ def load_arrays(
                 raise DataError(f"expected {name} with the index t, got another one; align it, or pass an array")
         instants = parse_time_array(t)
         if instants is not None and infer_reference:
-            time_reference = TimeReference(instants.first if isinstance(instants, Timestamps) else None, "s")
+            time_reference = TimeReference(
+                instants.first if isinstance(instants, Timestamps) else None, time_reference.unit or "s"
+            )
         t = t if instants is None else time_reference.parse_times(t)
         Y = _dataframe_columns(Y, channels) if is_dataframe(Y) else Y
     return parse_observations(channels, t, Y, noise_std), time_reference

@@ -69,6 +69,12 @@ class TimeReference:
         # Dates without a time zone are in the time zone of the origin.
         return self.conversion_from_seconds.convert(times.in_zone(self.origin.tzinfo).seconds_since(self.origin))
 
+    def check_origin(self, origin: datetime | None) -> None:
+        """Raise if the dates of new data are not counted from the same origin."""
+        if origin not in (None, self.origin):
+            own = "times as numbers, like those of the fit" if self.origin is None else f"dates since {self.origin}"
+            raise DataError(f"expected {own}, got dates since {origin}")
+
     def to_dates(self, times: Iterable[float]) -> list[datetime]:
         """Return the dates of times; empty if times are numbers.
 

@@ -126,7 +126,7 @@ def _iterate_channels(system: System, argument: str, kinds: object, example: str
         if name not in system.plain_channels:
             expected = ", ".join(system.plain_channels)
             raise LodekitError(
-                f"{argument} names {name!r}, which is not a channel; expected some of {expected}, or add {name} to "
+                f"{argument} names {name!r}, which is not a channel; expected one of: {expected}, or add {name} to "
                 "an equation"
             )
         yield name, kind

@@ -320,7 +320,7 @@ def compile_observables(
     if delayed:
         raise EquationError(
             f"{delayed[0]!r} is delayed in the equations, so it must be a known input, such as "
-            f"inputs={{{delayed[0]!r}: 'hold'}}"
+            f"inputs={{{delayed[0]!r}: 'hold'}}. Delays of outputs (delay differential equations) are not supported"
         )
     ring, count = system.operator.ring, len(operators.rows)
     scalars: list[Scalar] = []

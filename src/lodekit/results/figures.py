@@ -111,7 +111,7 @@ def parse_true_curves(
     if isinstance(truth, Mapping):
         unknown = [name for name in truth if name not in names]
         if unknown:
-            raise LodekitError(f"truth names {unknown[0]!r}, which is not shown; expected some of {', '.join(names)}")
+            raise LodekitError(f"truth names {unknown[0]!r}, which is not shown; expected one of: {', '.join(names)}")
         return [parse_true_curves(fit, truth.get(name), times, order, [name])[0] for name in names]
     if not callable(truth) and order is None:
         raise LodekitError("expected times t with an array of true values; pass t, or truth as a function of times")

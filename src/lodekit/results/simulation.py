@@ -457,7 +457,7 @@ def _parse_inputs(fit: Fit, inputs: Any, times: Array) -> dict[str, InputSignal]
     found = {}
     for name, given in inputs.items():
         if name not in known:
-            raise LodekitError(f"{name!r} is not an input of this fit; expected some of {', '.join(known)}")
+            raise LodekitError(f"{name!r} is not an input of this fit; expected one of: {', '.join(known)}")
         found[name] = parse_input(name, given, known[name].kind, times, fit.parse_times, fit.measurements.window[0])
     return found
 

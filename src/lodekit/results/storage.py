@@ -161,6 +161,7 @@ def save_fit(fit: Fit, path: str | Path) -> None:
         # Models without inputs or disturbances can still be read by versions that do not support these.
         "arguments": {k: v for k, v in fit.settings.to_dict().items() if k not in ("inputs", "disturbances") or v},
         "labels": fit.labels.to_dict(),
+        **({"frame_library": fit.frame_library} if fit.frame_library else {}),
         "scaling": [units.start, units.time_scale],
         "scales": dict(zip(fit.measurements.names, units.scales.tolist(), strict=True)),
         "sizes": {fit.layout.names[number]: each.expected_magnitude for number, each in fit.layout.transforms.items()},
@@ -209,7 +210,8 @@ def load_fit(path: str | Path) -> Fit:
         check_types((converged, message, evaluations), tuple[bool, str, int])
         check_types(preference, dict[str, float])
         check_types(needs, dict[str, float])
-        fit = replace(fit, hold_preference=preference, disturbance_gains=needs)
+        check_types(library := state.get("frame_library", ""), str)
+        fit = replace(fit, hold_preference=preference, disturbance_gains=needs, frame_library=library)
         # Earlier versions did not save the diagnosis of a fit.
         if (known := state.get("diagnosis")) is None:
             return fit.with_diagnosis()

@@ -386,17 +386,18 @@ def describe_solution_sense(fit: Fit, own: Sequence[Equation]) -> str:
     white = [name for name in names if fit.prior.disturbances.get(name) == WHITE_NOISE]
     others, driving = [name for name in names if name not in white], list(fit.prior.disturbances)
     held = [equation.text for equation in fit.system.written if equation.mentions(names)]
-    what = [f"{join_list(white)} {'is' if len(white) == 1 else 'are'} white noise, without values"] * bool(white)
-    what += [f"{join_list(others)} {'has' if len(others) == 1 else 'have'} no values"] * bool(others)
+    verb = "is white noise and has" if len(white) == 1 else "are white noise and have"
+    what = [f"{join_list(white)} {verb} no point values"] * bool(white)
+    what += [f"{join_list(others)} {'has' if len(others) == 1 else 'have'} no point values"] * bool(others)
     says = (
-        f"given {join_list(driving)}, all equations hold exactly. {'; '.join(what)}: "
-        f"{'; '.join(text.strip() for text in held)} {'holds' if len(held) == 1 else 'hold'} "
-        "integrated over any stretch of time, and cannot be checked by values of curves"
+        f"given {join_list(driving)}, all equations hold exactly. {'; '.join(what)}; "
+        f"{'; '.join(text.strip() for text in held)} {'holds' if len(held) == 1 else 'hold'} in integrated form, and "
     )
     return says + (
-        f"; combinations without it were checked: {'; '.join(equation.text.strip() for equation in own)}"
+        f"only combinations of equations without {join_list(list(names), 'or')} were checked numerically: "
+        f"{'; '.join(equation.text.strip() for equation in own)}"
         if own
-        else "; every combination contains it, so nothing could be checked"
+        else "no numerical check is possible"
     )
 
 
@@ -404,4 +405,4 @@ def describe_curve_residuals(residuals: CurveResiduals) -> str:
     """Return the size of equation residuals, and how much of it numerical differentiation explains."""
     if not residuals.length:
         return f"at most {residuals.residual:.1e}; drawn with their derivatives, as they are rough"
-    return f"at most {residuals.residual:.1e}; differentiation alone explains {residuals.uncertainty:.1e}"
+    return f"at most {residuals.residual:.1e}; numerical differentiation error: {residuals.uncertainty:.1e}"

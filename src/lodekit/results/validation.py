@@ -469,6 +469,7 @@ def _read_records(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> d
     options |= {"since": fit.clock.origin, "units": fit.labels.units, "recalled": fit.labels.columns}
     options["inputs"] = tuple(fit.measurements.inputs)
     source = load_data(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
+    fit.clock.check_origin(source.origin)
     kinds, found = {name: signal.kind for name, signal in fit.measurements.inputs.items()}, {}
     for name, own in source.measurements.records.items():
         if own.sufficient_statistics is not None:

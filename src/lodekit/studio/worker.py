@@ -176,7 +176,7 @@ def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, An
 
     def curve(at: Array) -> Array:
         # Known inputs, also delayed ones, are predicted by the model with the equations.
-        parts = [rival.predict(at, names), own.predict(at, known) if known else np.zeros((len(at), 0))]
+        parts = [rival.predict(at, names), own.predict(at, known, as_frame=False) if known else np.zeros((len(at), 0))]
         order = [*names, *known]
         return np.concatenate(parts, axis=1)[:, [order.index(name) for name in gp.system.channels]]
 

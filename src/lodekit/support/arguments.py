@@ -44,7 +44,7 @@ def check_parameters(known: Collection[str], names: Iterable[object]) -> None:
     """Raise if a name is not a parameter."""
     for name in names:
         if name not in known:
-            raise LodekitError(f"unknown parameter {name!r}; expected some of: {', '.join(known) or 'none'}")
+            raise LodekitError(f"unknown parameter {name!r}; expected one of: {', '.join(known) or 'none'}")
 
 
 def parse_parameter_values(known: Collection[str], values: object) -> dict[str, float]:

@@ -76,12 +76,14 @@ class Labels:
         parse_origin(found.origin)
         return found
 
-    def updated(self, title: str, units: Mapping[str, str] | None, origin: str | None) -> Labels:
-        """Return updated labels; raise if they are not texts, or the origin is not a date."""
-        kept = self.origin if origin is None else origin
-        counted = self.units.get("t", "s") if kept and kept == self.origin else "s"
+    def updated(
+        self, title: str | None = None, units: Mapping[str, str] | None = None, origin: str | None = None
+    ) -> Labels:
+        """Return labels with those that are given replaced; raise if they are not texts, or the origin is no date."""
+        kept, counted = self.origin if origin is None else origin, self.units.get("t", "s")
         try:
-            own = {**({"t": counted} if kept else {}), **dict(units or {})}
+            own = {**({"t": "s"} if kept else {}), **self.units, **dict(units or {})}
+            title = self.title if title is None else title
             found = Labels.from_dict({"title": title, "units": own, "origin": kept, "columns": self.columns})
         except (TypeError, ValueError):
             raise LodekitError(

@@ -103,12 +103,13 @@ class Mode:
         if self.depends_on_parameters:
             if size == 1:
                 return f"exponential mode exp({(-self._monic()[0]).format_product('t')})"
-            return f"{'second-order mode' if size == 2 else f'mode of order {size}'} with {self} = 0"
+            kind = "second-order mode" if size == 2 else f"mode of order {size}"
+            return f"{kind} with characteristic equation {self} = 0"
         roots = [complex(root) for root in self.roots]
         if size > 2:
             return f"mode of order {size} with exponents {', '.join(format_complex(root) for root in roots)}"
         if size == 2 and roots[0].imag == 0:
-            return "pair of exponential modes with exponents " + " and ".join(format_complex(root) for root in roots)
+            return "two exponential modes with exponents " + " and ".join(format_complex(root) for root in roots)
         root = roots[-1]
         time = f"{1 / abs(root.real):.4g}{unit}" if root.real else ""
         if root.imag:

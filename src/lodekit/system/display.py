@@ -43,9 +43,12 @@ def explain_structure(system: System) -> list[str]:
     if relations := [f"{relation} = 0" for relation in system.relations()]:
         noun = "equation is" if len(relations) == 1 else "equations are"
         lines.append(f"{_number_word(len(relations)).capitalize()} {noun} redundant: {'; '.join(relations)}.")
-    if known := [str(number) for number, signal in enumerate(system.forcing, 1) if signal]:
-        subject, verb = ("Equation", "holds") if len(known) == 1 else ("Equations", "hold")
-        lines.append(f"{subject} {join_list(known)} {verb} known functions of time; the equations are consistent.")
+    terms = []
+    for number, signal in enumerate(system.forcing, 1):
+        what = "a known function of time" if signal.as_scalar() is None else f"a constant term ({signal})"
+        terms += [f"{number} contains {what}"] * bool(signal)
+    if terms:
+        lines.append(f"Equation {'; equation '.join(terms)}; the equations are consistent.")
     return lines + _explain_degeneracies(system)
 
 
@@ -93,20 +96,20 @@ def _explain_modes(system: System) -> list[str]:
     try:
         modes = system.exponents
     except AlgebraError:
-        what = "What cannot be influenced" if system.free_functions else "What the motion is made of"
+        what = "What cannot be influenced" if system.free_functions else "The free response"
         return [f"{what} was not determined, because the expressions grow too large."]
     free, phrases = system.free_functions, []
     for mode in modes:
         text = mode.describe()
         times = f" with multiplicity {mode.multiplicity}" if mode.multiplicity > 1 else ""
-        article = "a" if text.startswith("mode of order") else "one"
-        phrases.append(f"{article} {text}{times}{f', {mode.observable}' if free else ''}")
+        article = "" if text.startswith("two ") else "a " if text.startswith("mode of order") else "one "
+        phrases.append(f"{article}{text}{times}{f', {mode.observable}' if free else ''}")
     if free and phrases:
         return [f"The system is not controllable: {join_list(phrases)}, cannot be influenced."]
     if free:
         noun = "function" if free == 1 else "functions"
         return [f"The system is controllable: every motion can be reached by choosing the free {noun}."]
-    return [f"The motion is made of {join_list(phrases)}."] if phrases else []
+    return [f"The free response consists of {join_list(phrases)}."] if phrases else []
 
 
 def _number_word(number: int) -> str:
@@ -156,7 +159,8 @@ def _format_particular_solution(system: System) -> list[str]:
     except AlgebraError:
         return ["where ~ marks one particular solution"]
     shown = [f"{channel}~ = {signal}" for channel, signal in zip(system.channels, signals, strict=True)]
-    return [f"where {line}" for line in shown]
+    what = "particular solution" if any(signal.as_scalar() is None for signal in signals) else "constant parts"
+    return [f"with the {what} {', '.join(shown)}"]
 
 
 _Term = tuple[Scalar, str, int]

@@ -262,7 +262,7 @@ def _parse_latent(place: Path, entry: Any) -> str | tuple[str, ...]:
 def _parse_inputs(place: Path, entry: Any, channels: Sequence[str]) -> dict[str, str]:
     for name, kind in _parse_table(place, "inputs", entry, 'u = "hold"').items():
         if name not in channels:
-            raise SystemFileError(f"{place}: [inputs] names {name}; expected some of {', '.join(channels)}")
+            raise SystemFileError(f"{place}: [inputs] names {name}; expected one of: {', '.join(channels)}")
         _parse_option(place, f"[inputs] {name}", kind, ("hold", "linear", "auto"))
     return dict(entry)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from lodekit.algebra.scalars import MissingConstantError, NamedConstant, Scalar, ScalarRing, format_sum
 from lodekit.errors import EquationError
-from lodekit.support.text import find_closest_name
+from lodekit.support.text import find_closest_name, join_list
 from lodekit.system import grammar
 from lodekit.system.delays import apply_delay
-from lodekit.system.parameters import find_likely_parameters
+from lodekit.system.parameters import find_ambiguous_parameters, find_likely_parameters
 from lodekit.system.signals import (
     MAX_SIGNAL_TERMS,
     ExponentialPolynomial,
@@ -34,10 +34,12 @@ def build_linear_system(
     columns: Sequence[str] = (),
 ) -> tuple[ScalarRing, list[LinearForm], list[LinearForm]]:
     """Return the coefficient ring, the equations as rows of ``A(d) f + affine_term = 0``, and the rows of a basis."""
-    coefficients = find_likely_parameters(equations, channels)
+    likely = find_likely_parameters(equations, channels)
+    ambiguous = find_ambiguous_parameters(equations, likely) if likely else []
 
     def attempt(ring: ScalarRing) -> tuple[list[LinearForm], list[LinearForm]]:
-        reader, other = LinearFormBuilder(ring, channels, coefficients), LinearFormBuilder(ring, columns or channels)
+        reader = LinearFormBuilder(ring, channels, likely, ambiguous)
+        other = LinearFormBuilder(ring, columns or channels)
         return [reader.equation(equation) for equation in equations], [other.equation(row) for row in basis]
 
     ring, forms = extend_ring_by_constants(parameters, attempt)
@@ -73,11 +75,13 @@ class LinearFormBuilder:
 
     likely_parameters: Channels that are only used as coefficients: most likely parameters that were not
         declared.
+    ambiguous_parameters: Those of them that only multiply each other, so that one may be an input.
     """
 
     ring: ScalarRing
     channels: Sequence[str]
-    likely_parameters: Sequence[str] = field(default=())
+    likely_parameters: Sequence[str] = ()
+    ambiguous_parameters: Sequence[str] = ()
 
     def equation(self, equation: grammar.Equation) -> LinearForm:
         """Return ``left - right``."""
@@ -218,7 +222,8 @@ class LinearFormBuilder:
         suspects = [name for name in dict.fromkeys(names) if name in self.likely_parameters]
         if not suspects or len(suspects) == len(set(names)):
             return []
-        return suspects + [name for name in self.likely_parameters if name not in suspects]
+        others = [name for name in self.likely_parameters if name not in self.ambiguous_parameters]
+        return list(dict.fromkeys([*suspects, *others]))
 
     def _suggest_declaration(self, names: Sequence[str]) -> str:
         suspects = [name for name in dict.fromkeys(names) if name in self.likely_parameters]
@@ -230,9 +235,11 @@ class LinearFormBuilder:
             return " If one of them is a constant, declare it as a parameter: parameters=[...]"
         quoted = ", ".join(f"'{name}'" for name in undeclared)
         verb = "is only used as a coefficient" if len(undeclared) == 1 else "are only used as coefficients"
-        listed = " and ".join(f"`{name}`" for name in suspects)
+        listed = join_list([f"`{name}`" for name in suspects])
         noun = "a parameter" if len(suspects) == 1 else "parameters"
-        return f" {quoted} {verb}: declare {listed} as {noun}, parameters=[{quoted}]"
+        rest = [f"'{name}'" for name in self.ambiguous_parameters if name not in undeclared]
+        more = f"; if {join_list(rest, 'or')} is constant, declare it as well" if rest else ""
+        return f" {quoted} {verb}: declare {listed} as {noun}, parameters=[{quoted}]{more}"
 
     def _power(self, node: grammar.Power) -> LinearForm:
         base = self.form(node.base)

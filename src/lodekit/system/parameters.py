@@ -407,6 +407,23 @@ def _collect_noncoefficients(
         _collect_noncoefficients(part, noncoefficients, channels, as_coefficient=is_coefficient)
 
 
+def find_ambiguous_parameters(equations: Sequence[grammar.Equation], likely: Sequence[str]) -> list[str]:
+    """Return the `likely` parameters that only multiply each other, as in ``K*u``: one may be an input."""
+    products = [names for equation in equations for side in equation.sides for names in _find_products(side)]
+    certain = set[str]().union(*(names for names in products if not names <= {*likely}))
+    return [name for name in likely if name not in certain]
+
+
+def _find_products(node: grammar.Expression) -> list[set[str]]:
+    """Return the names in each term of an expression, with sums in products expanded."""
+    if isinstance(node, grammar.Sum):
+        return [names for _, term in node.terms for names in _find_products(term)]
+    factors = [factor for _, factor in node.factors] if isinstance(node, grammar.Product) else [node]
+    sums = [factor for factor in factors if isinstance(factor, grammar.Sum)]
+    common = set[str]().union(*(grammar.find_names(part) for part in factors if not isinstance(part, grammar.Sum)))
+    return [common | names for factor in sums for names in _find_products(factor)] or [common]
+
+
 MAX_CHANNELS = 500
 
 

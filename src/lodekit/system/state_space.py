@@ -211,7 +211,7 @@ def parse_input_kinds(
     plain = [name for name in channels if not isinstance(name, DelayedChannel)]
     for name, kind in pairs:
         if name not in plain:
-            raise EquationError(f"unknown {role} {name!r}; expected some of the channels {', '.join(plain)}")
+            raise EquationError(f"unknown {role} {name!r}; expected one of the channels {', '.join(plain)}")
         if kind not in list(allowed):
             kinds = join_list([repr(word) for word in allowed], "or")
             raise EquationError(f"expected the {role} {name!r} to be {kinds}, got {kind!r}")
@@ -265,7 +265,8 @@ def _add_delayed_inputs(kinds: Mapping[str, str], channels: Sequence[str]) -> di
     if missing:
         raise EquationError(
             f"{missing[0]!r} is delayed in the equations, so it must be a known input: add it, "
-            f"such as inputs={{{missing[0]!r}: 'hold'}}"
+            f"such as inputs={{{missing[0]!r}: 'hold'}}. Delays of outputs (delay differential equations) are not "
+            "supported"
         )
     delayed = [name for name in channels if isinstance(name, DelayedChannel)]
     return {

@@ -620,7 +620,7 @@ class System:
         """
         for name in channels:
             if name not in self.channels:
-                raise EquationError(f"unknown channel {name!r}; expected some of {', '.join(self.channels)}")
+                raise EquationError(f"unknown channel {name!r}; expected one of: {', '.join(self.channels)}")
         return self.parametrization.can_choose([self.channels.index(name) for name in channels])
 
     def covariance(self, first: str, second: str | None = None, *, latent: str | Sequence[str] = "se") -> sympy.Expr:

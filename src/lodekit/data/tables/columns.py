@@ -249,6 +249,16 @@ def _has_column(names: Sequence[str], wanted: str, by_number: bool) -> bool:
     return True
 
 
+def check_mapping_order(
+    mapping: Mapping[str, Any], names: Iterable[str], channels: Sequence[str], syntax: ArgumentSyntax
+) -> None:
+    """Raise if a mapping assigns channels to columns instead of columns to channels."""
+    for key in (mapping.keys() - {"t", *channels}).intersection(names):
+        if (channel := str(mapping[key])) in channels:
+            remedy = syntax.column_mapping({channel: key})
+            raise DataError(f"expected a column for each channel, got channel {channel} for column {key}; try {remedy}")
+
+
 def _check_distinct(names: Sequence[str]) -> None:
     if not names:
         raise DataError("expected columns with names, found none")

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.cells import NumberFormat, normalize_missing, parse_number_columns
-from lodekit.data.tables.columns import ColumnMapping, format_column_list, resolve_columns
+from lodekit.data.tables.columns import ColumnMapping, format_column_list, is_time_name, resolve_columns
 from lodekit.data.tables.dates import DateFormat, Durations, Timestamps, detect_date_format, is_date, parse_dates
-from lodekit.data.tables.frames import ArrayTable, ColumnReader, DataFrameTable, TableBlock, read_series
+from lodekit.data.tables.frames import ArrayTable, ColumnReader, DataFrameTable, TableBlock, is_time_index, read_series
 from lodekit.data.tables.parquet import ParquetFile
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.data.tables.text import FileOpener, TextFile, as_data_errors, read_pipe
@@ -255,10 +255,19 @@ def _as_times(column: Any) -> Timestamps | Durations | None:
 
 
 def table_from_columns(columns: Mapping[Any, Any]) -> ArrayTable:
-    """Return a table from columns by name, as in a dict or a structured array.
+    """Return a table from columns by name, as in a dict or a structured array; an index common to all is the time.
 
     Shapes: columns (n,).
     """
+    indices = [own.index for own in columns.values() if hasattr(own, "index") and hasattr(own, "to_frame")]
+    is_timed = any(is_time_name(str(name)) for name in columns)
+    if indices and len(indices) == len(columns) and not is_timed and is_time_index(indices[0]):
+        if not all(index.equals(indices[0]) for index in indices):
+            raise DataError(
+                "expected Series with the same index, or a column t, got different indices; join the Series in one "
+                "DataFrame first: pandas.concat(series, axis=1)"
+            )
+        columns = {indices[0].name or "time": indices[0], **columns}
     found: dict[str, NDArray[Any]] = {}
     for name, values in columns.items():
         own = as_float_array(str(name), values) if isinstance(values, np.ma.MaskedArray) else values
