@@ -147,7 +147,7 @@ def test_the_command_line_refuses_what_it_would_ignore(gp: lk.LODEGP, tmp_path: 
     for arguments, text in (
         ((), "expected a file of inputs beside the fitted model"),
         ((inputs, "--noise", "0.1"), "expected no --noise"),
-        ((inputs, "--from", "70", "--to", "60"), "expected --from before --to"),
+        ((inputs, "--from", "70", "--to", "60"), "--from must be earlier than --to"),
         ((inputs, "--record", "b.csv"), "expected one of the records"),
         ((inputs, "--start", "middle"), "expected --start as one of rest, steady, begin, end"),
     ):

@@ -38,7 +38,7 @@ def test_columns_become_channels_inputs_and_units(log: Path) -> None:
         "level (column level [m]): measured",
         "remark: left out: it holds no numbers",
         "fan: left out: it never changes",
-        "equations are a first guess",
+        "equations are only a first guess",
         "next: lodekit fit plant.toml log.csv",
     ):
         assert part in done.stderr

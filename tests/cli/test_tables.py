@@ -45,7 +45,7 @@ def test_a_window_of_dates_in_minutes(folder: Path) -> None:
     found = json.loads(done.stdout)
     assert found["observations"] == 40
     assert "t is converted from s to min" in found["notes"]
-    assert "the header stands below line 1; what is above it is not read ('Logger 7')" in found["notes"]
+    assert "line 1 above the header was skipped ('Logger 7')" in found["notes"]
     assert any(name.startswith("all 20 values of u are 0") for name in found["warnings"])
     done = run("predict", "dated-fit", "--from", "2026-03-01T12:15", "--to", "15", "--n", "1", cwd=folder)
     assert done.stdout.splitlines()[1].startswith("15.0,2026-03-01T12:15:00,")

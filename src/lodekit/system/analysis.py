@@ -108,7 +108,7 @@ class Mode:
         if size > 2:
             return f"mode of order {size} with exponents {', '.join(format_complex(root) for root in roots)}"
         if size == 2 and roots[0].imag == 0:
-            return "pair of exponential modes with exponents " + " and ".join(format_complex(root) for root in roots)
+            return "two exponential modes with exponents " + " and ".join(format_complex(root) for root in roots)
         root = roots[-1]
         time = f"{1 / abs(root.real):.4g}{unit}" if root.real else ""
         if root.imag:
