@@ -118,3 +118,9 @@ def test_local_dates_have_the_time_zone_of_the_fit(tmp_path: Path) -> None:
     ]
     validated = run("validate", "log-fit", "log.csv", cwd=tmp_path)
     assert validated.returncode == 0, validated.stderr
+    rows = [f"{date.astimezone(UTC):%Y-%m-%d %H:%M},{row[17:]}" for date, row in zip(dates, rows, strict=True)]
+    (tmp_path / "utc.csv").write_text("\n".join(["date,T", *rows]))
+    validated = run("validate", "log-fit", "utc.csv", "--timezone", "UTC", cwd=tmp_path)
+    assert validated.returncode == 0, validated.stderr
+    watched = run("watch", "log-fit", "utc.csv", "--timezone", "UTC", "--fresh", "--once", cwd=tmp_path)
+    assert watched.stdout.splitlines()[1].startswith("0.0,2024-10-27T00:00:00+02:00"), watched.stderr
