@@ -17,6 +17,7 @@ from lodekit.errors import DataError, LodekitError
 from lodekit.model import LODEGP
 from lodekit.prior.observables import table_checks
 from lodekit.results.stream.stream import Stream
+from lodekit.support.labels import find_time_zone
 from lodekit.support.text import format_quantity
 from lodekit.workflow.pipeline import date_column
 
@@ -30,7 +31,11 @@ def columns_of_fit(gp: LODEGP, path: str | Path) -> dict[str, str]:
 
 def read_options_of_fit(gp: LODEGP, timezone: str | None = None) -> dict[str, Any]:
     """Return the options for reading files for a model: time origin, time zone and units."""
-    return {"since": gp.fit_.clock.origin, "timezone": timezone, "units": gp.fit_.labels.units, "in_shell": True}
+    origin = gp.fit_.clock.origin
+    if timezone and origin and origin.tzinfo:
+        # Dates without a time zone have that of the origin.
+        origin = origin.astimezone(find_time_zone(timezone))
+    return {"since": origin, "timezone": timezone, "units": gp.fit_.labels.units, "in_shell": True}
 
 
 def read_record(
