@@ -235,7 +235,7 @@ def test_modes_are_described_at_the_estimate() -> None:
     system = lk.System("x'' + c*x' + k*x = 0", parameters={n: lk.Parameter(positive=True) for n in "ck"})
     noise = 0.01 * np.random.default_rng(0).standard_normal(60)
     gp = lk.LODEGP(system, random_state=0).fit(t, np.exp(-0.2 * t) * np.cos(2 * t) + noise)
-    assert "At the estimate: damped oscillation (angular frequency 2" in make_report(gp)
+    assert "At the estimates: damped oscillation (angular frequency 2" in make_report(gp)
 
 
 def test_fast_curves_get_more_points() -> None:

@@ -115,6 +115,7 @@ def test_what_cannot_be_is_refused(gp: lk.LODEGP) -> None:
         ({"u": [1.0, 2.0]}, "rest", "got 2 values without times"),
         ({"u": 1.0}, {"x": 1.0, "v": 0.0, "v'": 3.0}, "do not let the system start at x = 1, v = 0, v' = 3;"),
         ({"u": 1.0}, {"u": 2.0}, "do not let the system start at u = 2;"),
+        ({"u": 1.0}, {"c": 2.0}, "got c, which is a parameter"),
     ):
         with pytest.raises(LodekitError, match=text):
             gp.simulate([0.0, 1.0], inputs, start=start)  # type: ignore[arg-type]
@@ -137,6 +138,12 @@ def test_on_the_command_line(gp: lk.LODEGP, tmp_path: Path) -> None:
     found = np.array([[float(cell) for cell in line.split(",")] for line in lines[1:]])
     expected = gp.simulate(found[:, 0], {"u": ([0.0, 5.0, 10.0], [1.0, 0.0, 0.0])}, start={"x": 1.0, "v": 0.0})
     np.testing.assert_allclose(found[:, [1, 3, 5]], expected, atol=1e-12)
+    (tmp_path / "log.csv").write_text("t,push\n0,1\n5,0\n10,0\n")
+    again = run("simulate", str(tmp_path / "model.lodekit"), str(tmp_path / "log.csv"), "--map", "u=push")
+    assert again.returncode == 0, again.stderr
+    partial = run("simulate", str(tmp_path / "model.lodekit"), str(tmp_path / "inputs.csv"), "--start", "x=1")
+    assert "no initial value was given for v" in partial.stderr
+    assert "set it with --start v=VALUE" in partial.stderr
 
 
 def test_the_command_line_refuses_what_it_would_ignore(gp: lk.LODEGP, tmp_path: Path) -> None:
@@ -147,7 +154,7 @@ def test_the_command_line_refuses_what_it_would_ignore(gp: lk.LODEGP, tmp_path: 
     for arguments, text in (
         ((), "expected a file of inputs beside the fitted model"),
         ((inputs, "--noise", "0.1"), "expected no --noise"),
-        ((inputs, "--from", "70", "--to", "60"), "expected --from before --to"),
+        ((inputs, "--from", "70", "--to", "60"), "--from must be earlier than --to"),
         ((inputs, "--record", "b.csv"), "expected one of the records"),
         ((inputs, "--start", "middle"), "expected --start as one of rest, steady, begin, end"),
     ):

@@ -38,7 +38,7 @@ def test_columns_become_channels_inputs_and_units(log: Path) -> None:
         "level (column level [m]): measured",
         "remark: left out: it holds no numbers",
         "fan: left out: it never changes",
-        "equations are a first guess",
+        "equations are only a first guess",
         "next: lodekit fit plant.toml log.csv",
     ):
         assert part in done.stderr
@@ -168,6 +168,8 @@ def test_weather_is_proposed_as_a_known_input(tmp_path: Path) -> None:
     assert inputs("T_in", "T_out", "solar [W/m2]") == {"T_out": "linear", "solar": "linear"}
     assert inputs("room", "Tout") == {"Tout": "linear"}
     assert inputs("T1", "Ambient temperature") == {"Ambient_temperature": "linear"}
+    for outdoor in ("Ta", "To [degC]", "T_a", "Tout", "T_out", "OAT"):
+        assert list(inputs("Ti", outdoor).values()) == ["linear"]
     # The outlet of a heat exchanger, and weather alone.
     assert inputs("T_feed", "T_out") == {}
     assert inputs("wind", "solar") == {}

@@ -47,7 +47,9 @@ def test_inspect_reads_system_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("inspect", "x' = -k*x"), "declare `k` as a parameter"),
+        (("inspect", "x' = -k*x"), "declare `k` as a parameter with --param"),
+        # A term beside a channel in a sum is a channel itself.
+        (("inspect", "C*T' = (Ta - T)/R + P"), "try: --param C,R"),
         (("inspect", "x' = 1; x' = 2"), "forces 0 = -1"),
         (("inspect", "missing.toml"), "cannot read missing.toml"),
         (("inspect", "x' = u", "--json", "--latex"), "choose one"),
@@ -57,6 +59,8 @@ def test_inspect_reads_system_files(tmp_path: Path) -> None:
         (("catalog", "nothing"), "no example is called"),
         (("inspect",), "Missing argument"),
         (("unknown",), "No such command"),
+        (("report", "log-fit"), "lodekit fit, which writes report.html"),
+        (("diagnose",), "use lodekit fit and lodekit check"),
     ],
 )
 def test_bad_input_exits_with_2_and_a_message_on_stderr(arguments: tuple[str, ...], message: str) -> None:

@@ -45,7 +45,7 @@ def test_a_window_of_dates_in_minutes(folder: Path) -> None:
     found = json.loads(done.stdout)
     assert found["observations"] == 40
     assert "t is converted from s to min" in found["notes"]
-    assert "the header stands below line 1; what is above it is not read ('Logger 7')" in found["notes"]
+    assert "line 1 above the header was skipped ('Logger 7')" in found["notes"]
     assert any(name.startswith("all 20 values of u are 0") for name in found["warnings"])
     done = run("predict", "dated-fit", "--from", "2026-03-01T12:15", "--to", "15", "--n", "1", cwd=folder)
     assert done.stdout.splitlines()[1].startswith("15.0,2026-03-01T12:15:00,")
@@ -118,3 +118,9 @@ def test_local_dates_have_the_time_zone_of_the_fit(tmp_path: Path) -> None:
     ]
     validated = run("validate", "log-fit", "log.csv", cwd=tmp_path)
     assert validated.returncode == 0, validated.stderr
+    rows = [f"{date.astimezone(UTC):%Y-%m-%d %H:%M},{row[17:]}" for date, row in zip(dates, rows, strict=True)]
+    (tmp_path / "utc.csv").write_text("\n".join(["date,T", *rows]))
+    validated = run("validate", "log-fit", "utc.csv", "--timezone", "UTC", cwd=tmp_path)
+    assert validated.returncode == 0, validated.stderr
+    watched = run("watch", "log-fit", "utc.csv", "--timezone", "UTC", "--fresh", "--once", cwd=tmp_path)
+    assert watched.stdout.splitlines()[1].startswith("0.0,2024-10-27T00:00:00+02:00"), watched.stderr

@@ -224,7 +224,7 @@ def test_what_cannot_be_watched_is_refused(folder: Path, tmp_path: Path) -> None
     cases = {
         ("short.csv", "--once"): "known input u",
         ("empty.csv", "--once"): "the file is empty",
-        ("nothing.csv",): "nothing.csv is not there",
+        ("nothing.csv",): "nothing.csv was not found",
         ("log.csv", "--once", "--false-alarms", "2"): "expected false_alarms",
         ("log.csv", "--once", "--ahead", "-1"): "expected a time ahead such as '24 h'",
         ("log.csv", "--once", "--ahead", "5 s"): "the unit of time is not known",

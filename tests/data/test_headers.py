@@ -73,10 +73,22 @@ def test_other_quantities_and_words_are_not_converted() -> None:
         ("x [1]", ""),
         ("x []", ""),
         ("x_ms", ""),
+        ("Ta / K", "K"),
+        ("Ta in °C", "°C"),
+        ("v in m / s", "m / s"),
+        ("a / b", ""),
+        ("valve in use", ""),
+        ("m/s", ""),
     ],
 )
 def test_units_stand_in_brackets_and_other_words_are_none(column: str, unit: str) -> None:
     assert unit_from_name(column) == unit
+
+
+def test_units_after_the_name_are_converted() -> None:
+    found = read({"t / s": T, "x / K": T + 273.15, "y in degF": T}, {"x": "degC", "y": "degF"})
+    assert "x is converted from K to degC" in found.notes
+    assert found.measurements.series[0].values == pytest.approx(T)
 
 
 @pytest.mark.parametrize("column", ["time_ms", "t / ms", "Time, ms", "time in ms", "t (ms)", "Zeit [ms]"])

@@ -204,6 +204,7 @@ ERRORS = {
     "x/0 = 1": "division by zero",
     "x/(1 - 1) = 1": "division by zero",
     "x' = 2^0.5*x": r"sqrt\(2\)",
+    "x' = 0,5*x": "use a decimal point: 0.5",
     "x' = 2^t": "whole number as exponent",
     "x' = 2^x": "whole number as exponent",
     "x' = 2^99999999999*x": "exponent of at most",

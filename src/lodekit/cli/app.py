@@ -23,6 +23,7 @@ from typer import Argument, Option
 import lodekit as lk
 from lodekit.errors import EquationError, FitError, LodekitError
 from lodekit.support.files import write_atomically
+from lodekit.support.html import replace_advice
 
 if TYPE_CHECKING:
     from lodekit.support.arguments import Array
@@ -55,10 +56,15 @@ MapOption = Annotated[Names, Option("--map", "-m", help="The column of a channel
 HeaderOption = Annotated[
     bool | None, Option("--header/--no-header", help="Whether the first line has column names; detected by default.")
 ]
+TimezoneOption = Annotated[
+    str | None, Option("--timezone", help="Time zone of dates without one, such as Europe/Berlin.")
+]
 FirstOption = Annotated[str | None, Option("--from", help="Omit rows before this time or date.")]
 LastOption = Annotated[str | None, Option("--to", help="Omit rows after this time or date.")]
 ModelArgument = Annotated[Path, Argument(help="A saved model, or a folder written by lodekit fit.")]
 OutOption = Annotated[Path | None, Option("--out", "-o", help="Output file; standard output by default.")]
+#: What to use instead of commands that do not exist.
+_OTHER_COMMANDS = {"report": "lodekit fit, which writes report.html", "diagnose": "lodekit fit and lodekit check"}
 
 
 def _print_version(asked: bool) -> None:
@@ -126,6 +132,7 @@ def parse_parameter_options(
 
 def print_message(text: str) -> None:
     """Print a message to standard error."""
+    text = replace_advice(text, "cli_advice.txt")
     Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)
 
 
@@ -142,13 +149,17 @@ def run() -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         try:
+            if (name := "".join(sys.argv[1:2])) in _OTHER_COMMANDS:
+                raise LodekitError(f"no command is called {name}; use {_OTHER_COMMANDS[name]}")
             app()
         finally:
             sys.stdout.flush()
     except LodekitError as problem:
         undeclared = problem.undeclared if isinstance(problem, EquationError) else ()
         hint = f"try: --param {','.join(undeclared)}" if undeclared else ""
-        _exit_with_error(str(problem), hint, code=1 if isinstance(problem, FitError) else 2)
+        _exit_with_error(
+            replace_advice(str(problem), "cli_advice.txt"), hint, code=1 if isinstance(problem, FitError) else 2
+        )
     except MemoryError:
         _exit_with_error("there is not enough memory for this; ask for fewer times, or for fewer samples")
     except OSError as problem:
@@ -185,7 +196,8 @@ def parse_pairs(options: Sequence[str], option_name: str, expected: str) -> dict
     for text in (part.strip() for option in options for part in option.split(",") if part.strip()):
         name, _, word = (part.strip() for part in text.partition("="))
         if not name or not word:
-            raise LodekitError(f"expected {option_name} {expected}, got {text!r}")
+            advice = "; use a decimal point: 0.5" if any(re.search(r"\d,\d", option) for option in options) else ""
+            raise LodekitError(f"expected {option_name} {expected}, got {text!r}{advice}")
         if name in found:
             raise LodekitError(f"{option_name} names {name!r} twice")
         found[name] = word
@@ -226,7 +238,7 @@ def prediction_times(
 def check_range(low: float, high: float, given: str) -> tuple[float, float]:
     """Return the first and last time; raise if they are invalid, with the text that was `given`."""
     if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
-        raise LodekitError(f"expected --from before --to, at a finite distance, got {given}")
+        raise LodekitError(f"--from must be earlier than --to, and both finite; got {given}")
     return low, high
 
 

@@ -30,6 +30,7 @@ from lodekit.cli.app import (
     PositiveOption,
     SplitOption,
     StepOption,
+    TimezoneOption,
     is_system_file,
     parse_names,
     parse_numbers,
@@ -39,6 +40,7 @@ from lodekit.cli.app import (
 )
 from lodekit.errors import EquationError, LodekitError
 from lodekit.support.files import back_up_files, check_folder
+from lodekit.support.html import replace_advice
 from lodekit.support.progress import hide_progress
 
 if TYPE_CHECKING:
@@ -91,9 +93,7 @@ def fit(
     last: LastOption = None,
     records: RecordsOption = None,
     split_gaps: SplitOption = False,
-    timezone: Annotated[
-        str | None, Option("--timezone", help="Time zone of dates without one, such as Europe/Berlin.")
-    ] = None,
+    timezone: TimezoneOption = None,
     values: Annotated[Names, Option("--set", help="A known parameter: --set tau=10.")] = None,
     start: Annotated[Names, Option("--start", help="Start value of a parameter: --start tau=10.")] = None,
     noise: NoiseOption = None,
@@ -268,7 +268,7 @@ def _write_results(
 
 
 def _print_summary(fit_run: FitRun, paths: Mapping[str, Path]) -> None:
-    typer.echo(fit_run.gp.summary())
+    typer.echo(replace_advice(fit_run.gp.summary(), "cli_advice.txt"))
     typer.echo(f"\nReport: {paths['report.html']}")
     others = ", ".join(name for name in paths if name != "report.html")
     typer.echo(f"Beside it: {others}")

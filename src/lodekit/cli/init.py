@@ -146,7 +146,9 @@ def _propose_from_data(
         print_message(f"no column looks like {missing}, so no equations are proposed")
         before.append("write your equations into the file")
     elif system is None:
-        print_message("its equations are a first guess, with one time constant for each output; write your own")
+        print_message(
+            "the proposed equations are only a first guess, with one time constant for each output; write your own"
+        )
     return propose_system_file(look, guesses, equations.strip(), parameters, channels, mapping=where, **texts), before
 
 

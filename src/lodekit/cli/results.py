@@ -23,6 +23,7 @@ from lodekit.cli.app import (
     ParamOption,
     SplitOption,
     StepOption,
+    TimezoneOption,
     check_range,
     choose_record,
     note_held_inputs,
@@ -168,6 +169,8 @@ def simulate(
         str | None,
         Option("--record", help="For a MODEL with several records: the one to start from; the last by default."),
     ] = None,
+    mapping: MapOption = None,
+    timezone: TimezoneOption = None,
     out: OutOption = None,
 ) -> None:
     """Simulate data as CSV: the solution of a catalog example, or a sample from the prior of a system.
@@ -179,14 +182,18 @@ def simulate(
     """
     import numpy as np
 
+    from lodekit.data.tables import parse_mapping
     from lodekit.data.time_reference import TimeReference
-    from lodekit.workflow.pipeline import merge_columns, to_csv
+    from lodekit.workflow.new_data import read_inputs
+    from lodekit.workflow.pipeline import merge_columns, read_model, to_csv
 
     if inputs is not None:
         if noise or values or lengthscale is not None or param:
             options = "--noise, --set, --lengthscale, --param"
             raise LodekitError(f"a fitted model has estimated values; expected no {options}")
-        write_output(to_csv(_simulate_response(source, inputs, state, record, start, stop, count)), out)
+        gp = read_model(source)
+        signals = read_inputs(gp, inputs, parse_mapping(mapping or []), timezone)
+        write_output(to_csv(_simulate_response(gp, signals, state, record, start, stop, count)), out)
         return
     if os.path.isdir(source) or Path(source).suffix == ".lodekit":  # equations may be longer than any name of a file
         raise LodekitError(
@@ -228,16 +235,20 @@ def _sample_prior(
 
 
 def _simulate_response(
-    model: str, path: Path, state: str, record: str | None, first: str | None, last: str | None, count: int | None
+    gp: lk.LODEGP,
+    signals: dict[str, tuple[Any, Any]],
+    state: str,
+    record: str | None,
+    first: str | None,
+    last: str | None,
+    count: int | None,
 ) -> dict[str, Any]:
-    """Return the response of a model to the inputs of a file as columns, at its times or between two times."""
+    """Return the response of a model to inputs as columns, at their times or between two times."""
     import numpy as np
 
     from lodekit.results.simulation import START_STATES
-    from lodekit.workflow.new_data import read_inputs
-    from lodekit.workflow.pipeline import mean_std_table, read_model
+    from lodekit.workflow.pipeline import mean_std_table
 
-    gp = read_model(model)
     if "=" not in state and state not in START_STATES:
         known = ", ".join(START_STATES)
         raise LodekitError(f"expected --start as one of {known}, or values such as --start y=20, got {state!r}")
@@ -245,7 +256,7 @@ def _simulate_response(
         raise LodekitError("the response is computed at the times of the file; --n needs --from or --to")
     record = choose_record(gp, record) if state in ("begin", "end") else record
     start: str | dict[str, float] = parse_numbers([state], "--start") if "=" in state else state
-    signals, clock = read_inputs(gp, path), gp.fit_.clock
+    clock = gp.fit_.clock
     if first is None and last is None:
         times = np.unique(np.concatenate([times for times, _ in signals.values()]))
     else:
@@ -258,7 +269,10 @@ def _simulate_response(
         others = [(name, mean[0, k]) for k, name in enumerate(names) if name not in (*start, *signals)]
         if others:
             values = ", ".join(f"{name} = {value:.4g}" for name, value in others)
-            print_message(f"not given, so as at rest at the first time: {values}; --start can set them, too")
+            print_message(
+                f"no initial value was given for {', '.join(name for name, _ in others)}, so the value at rest is used "
+                f"({values}); set it with --start {others[0][0]}=VALUE"
+            )
     return mean_std_table(gp, times, names, mean, std, known_channels=signals)
 
 
@@ -286,6 +300,7 @@ def validate(
     split_gaps: SplitOption = False,
     first: FirstOption = None,
     last: LastOption = None,
+    timezone: TimezoneOption = None,
     plot: Annotated[Path | None, Option("--plot", help="Write a PNG figure of the free run.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -304,9 +319,9 @@ def validate(
         raise LodekitError(f"expected a PNG file for --plot, such as {plot.with_suffix('.png')}, got {plot}")
     gp = read_model(model)
     found = gp.validate(
-        read_record(gp, data, parse_mapping(mapping or []), dt, (first, last), split_gaps=split_gaps),
+        read_record(gp, data, parse_mapping(mapping or []), dt, (first, last), timezone, split_gaps=split_gaps),
         given=parse_names(given) or None,
-        start=start if start == "all" else _parse_integer(start, "--start"),
+        start=start if start == "all" else _parse_integer(start, "--start, or all"),
         ahead=[parse_horizon(part) for part in map(str.strip, ahead.split(",")) if part],
     )
     if plot is not None:

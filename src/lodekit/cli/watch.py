@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from lodekit.cli.app import JsonOption, MapOption, ModelArgument, choose_record, print_message
+from lodekit.cli.app import JsonOption, MapOption, ModelArgument, TimezoneOption, choose_record, print_message
 from lodekit.errors import LodekitError
 from lodekit.support.text import format_count
 
@@ -38,6 +38,7 @@ def watch(
     ] = None,
     shift: Annotated[float | None, Option("--shift", help="Shift of scores to detect fastest; 1 by default.")] = None,
     mapping: MapOption = None,
+    timezone: TimezoneOption = None,
     alarms: Annotated[bool, Option("--alarms", help="Print only alarms.")] = False,
     save: Annotated[Path | None, Option("--save", help="File for the state, for --resume.")] = None,
     resume: Annotated[Path | None, Option("--resume", help="Continue from a saved state.")] = None,
@@ -62,7 +63,7 @@ def watch(
     stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
     horizon = None if ahead is None else parse_time_horizon(ahead, gp.fit_.clock.unit)
     columns = parse_mapping(mapping or []) or None
-    rows = monitor_rows(gp, stream, _open_stream(data), columns, horizon=horizon, once=once)
+    rows = monitor_rows(gp, stream, _open_stream(data), columns, timezone, horizon=horizon, once=once)
     _print_rows(stream, rows, save, as_json=as_json, only_alarms=alarms)
 
 
@@ -121,7 +122,7 @@ def _open_stream(data: str) -> Path | IO[bytes]:
             raise LodekitError("expected rows on standard input, which is closed; give a file, or a pipe into it")
         return sys.stdin.buffer
     if not os.path.exists(data):
-        raise LodekitError(f"expected a text file, or - for standard input, {data} is not there")
+        raise LodekitError(f"{data} was not found; expected a text file, or - for standard input")
     return Path(data)
 
 

@@ -169,7 +169,10 @@ class TimeReference:
                         f"expected a number or a date such as 2026-03-01T12:00 for {what}, got {time!r}"
                     ) from None
                 place = RowLocations("line", np.ones(1, dtype=int))
-                time = parse_dates(StringColumn.from_strings([time]), place).first
+                try:
+                    time = parse_dates(StringColumn.from_strings([time]), place).first
+                except DataError as problem:
+                    raise DataError(f"{what}: {str(problem).removeprefix('line 1: ')}") from None
         if isinstance(time, datetime):
             if self.origin is None:
                 raise DataError(f"{what} is a date, but the times are numbers; expected a number")

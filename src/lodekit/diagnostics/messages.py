@@ -64,8 +64,9 @@ def uninformative_data_warnings(summaries: Sequence[ObservableStatistics], noise
     silent = [item.observable for item in summaries if item.is_zero and item.n_unknown_noise and not noise.shared]
     constant = [item for item in summaries if item.count > 1 and not item.std > 1e-12 * abs(item.mean)]
     return found + [
-        f"all {item.count} values of {item.observable} are {item.mean:.6g}: a constant hardly identifies parameters; "
-        "check the column, its unit and the sensor" + (_ZERO_NOISE_NOTE if item.observable in silent else "")
+        f"all {item.count} values of {item.observable} are {item.mean:.6g}: a constant signal cannot identify "
+        "parameters; check the column, its unit and the sensor"
+        + (_ZERO_NOISE_NOTE if item.observable in silent else "")
         for item in constant
     ]
 

@@ -275,9 +275,12 @@ def _noise_sentence(context: ReportContext) -> str:
     if context.fit.settings.noise == "shared":
         unit = _shared_unit(context)
         where = "" if unit or len(context.series) == 1 else ", in the unit of each channel"
-        return f"The noise of one measurement has a standard deviation of {noise['shared']:.3g}{unit}{where}."
-    listed = [f"{value:.3g}{context.unit_suffix(name)} in {name}" for name, value in noise.items()]
-    return f"The noise of one measurement has a standard deviation of {join_list(listed)}."
+        return f"The measurement noise has a standard deviation of {noise['shared']:.3g}{unit}{where}."
+    whose = f" of {next(iter(noise))}" if len(noise) == 1 else ""
+    listed = [
+        f"{value:.3g}{context.unit_suffix(name)}{'' if whose else f' in {name}'}" for name, value in noise.items()
+    ]
+    return f"The measurement noise{whose} has a standard deviation of {join_list(listed)}."
 
 
 def _shared_unit(context: ReportContext) -> str:
@@ -317,7 +320,7 @@ def _modes_at_estimate(context: ReportContext) -> list[str]:
         modes = [mode.describe(context.unit_suffix("t").strip()) for mode in system.substitute(values).modes]
     except LodekitError:
         return []
-    return [f"At the estimate: {join_list(modes)}."] if modes else []
+    return [f"At the estimates: {join_list(modes)}."] if modes else []
 
 
 def _add_estimate_tables(page: HtmlPage, context: ReportContext) -> None:

@@ -299,8 +299,12 @@ def parse_time_horizon(text: str, unit: str) -> float:
     if found is not None and found["unit"]:
         conversion = find_unit_conversion(found["unit"], unit) if unit else None
     if conversion is None:
-        known = f"the unit of time is {unit}" if unit else "the unit of time is not known; set it with label()"
-        raise LodekitError(f"expected a time ahead without a unit, or with one that fits, got {text!r}; {known}")
+        known = (
+            f"the unit of time is {unit}, for example '24 {unit}'"
+            if unit
+            else "the unit of time is not known; set it with label()"
+        )
+        raise LodekitError(f"unknown unit in {text!r}; {known}")
     time = 0.0 if found is None else float(found["number"]) * conversion.factor / conversion.divisor
     if not 0.0 < time < math.inf:
         raise LodekitError(f"expected a time ahead such as '24 h' or '0.5', above zero, got {text!r}")

@@ -390,6 +390,8 @@ def simulate_response(
             units = replace(fit.prior.units, start=begin - settling)
             reader = replace(fit.setup.observable_compiler, inputs=signals)
             values = parse_initial_values(start) if isinstance(start, Mapping) else {}
+            if constants := [name for name in values if name in fit.system.parameters]:
+                raise LodekitError(f"expected start values of channels, got {constants[0]}, which is a parameter")
             motion = DeterministicResponse.from_texts(reader, texts, times, values, units)
             motion.check_initial_values(fit.hyperparameters)
             mean = motion.mean(fit.hyperparameters)

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from lodekit.errors import AlgebraError, LodekitError, ParameterError
 from lodekit.support.files import check_types
-from lodekit.support.html import read_asset
+from lodekit.support.html import replace_advice
 from lodekit.system.display import equations_to_mathml
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
@@ -52,10 +52,7 @@ def to_page_advice(text: str) -> str:
     >>> to_page_advice("u is stepped; try prior='channels'")
     "u is stepped; try 'Prior on: the channels' in the fit options"
     """
-    for line in read_asset("studio_advice.txt").splitlines():
-        pattern, _, advice = line.partition(" =>")
-        text = re.sub(pattern, advice.strip(), text)
-    return text
+    return replace_advice(text, "studio_advice.txt")
 
 
 PRIOR_PATTERN = re.compile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
@@ -15,6 +16,14 @@ from typing import Any
 def read_asset(name: str) -> str:
     """Return the text of a file in the folder ``assets`` of this package (see docs/dependencies.md)."""
     return (files("lodekit") / "assets" / name).read_text(encoding="utf-8")
+
+
+def replace_advice(text: str, asset: str) -> str:
+    """Return a message with advice for another interface; each line of the asset has a pattern and its replacement."""
+    for line in read_asset(asset).splitlines():
+        pattern, _, advice = line.partition(" =>")
+        text = re.sub(pattern, advice.removeprefix(" "), text)
+    return text
 
 
 def read_glossary() -> list[tuple[str, str]]:

@@ -456,7 +456,9 @@ class _Parser:
             before = self._tokens[self._position - 1].text
             hint = suggest_derivative(self._line) or "write a product with '*'"
             raise self._error(f"expected an operator after {before!r}; {hint}", token)
-        raise self._error(f"expected the end of the equation, got {token.text!r}", token)
+        around = self._tokens[self._position - 1].kind, token.kind, self._tokens[self._position + 1].kind
+        advice = "; use a decimal point: 0.5" if around == ("number", ",", "number") else ""
+        raise self._error(f"expected the end of the equation, got {token.text!r}{advice}", token)
 
     def sum(self) -> Expression:
         # Each level of parentheses, signs or powers passes here or through `_signed`; both are bounded.

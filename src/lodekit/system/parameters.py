@@ -381,6 +381,11 @@ def find_likely_parameters(equations: Sequence[grammar.Equation], channels: Sequ
     for equation in equations:
         for side in equation.sides:
             _collect_noncoefficients(side, plain, set(channels), as_coefficient=False)
+    # The terms of a sum have one unit: in (Ta - T)/R, Ta is a channel as T is.
+    for node in (node for equation in equations for node in grammar.walk_equation(equation)):
+        if isinstance(node, grammar.Sum):
+            terms = {term.name for _, term in node.terms if isinstance(term, grammar.Name)}
+            plain |= set() if plain.isdisjoint(terms) else terms
     return [name for name in channels if name not in plain]
 
 

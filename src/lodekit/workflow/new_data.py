@@ -17,6 +17,7 @@ from lodekit.errors import DataError, LodekitError
 from lodekit.model import LODEGP
 from lodekit.prior.observables import table_checks
 from lodekit.results.stream.stream import Stream
+from lodekit.support.labels import find_time_zone
 from lodekit.support.text import format_quantity
 from lodekit.workflow.pipeline import date_column
 
@@ -28,9 +29,13 @@ def columns_of_fit(gp: LODEGP, path: str | Path) -> dict[str, str]:
     return reuse_columns(gp.fit_.labels.columns, open_table(path).names)
 
 
-def read_options_of_fit(gp: LODEGP) -> dict[str, Any]:
-    """Return the options for reading files for a model: time origin and units."""
-    return {"since": gp.fit_.clock.origin, "units": gp.fit_.labels.units, "in_shell": True}
+def read_options_of_fit(gp: LODEGP, timezone: str | None = None) -> dict[str, Any]:
+    """Return the options for reading files for a model: time origin, time zone and units."""
+    origin = gp.fit_.clock.origin
+    if timezone and origin and origin.tzinfo:
+        # Dates without a time zone have that of the origin.
+        origin = origin.astimezone(find_time_zone(timezone))
+    return {"since": origin, "timezone": timezone, "units": gp.fit_.labels.units, "in_shell": True}
 
 
 def read_record(
@@ -39,6 +44,7 @@ def read_record(
     columns: Mapping[str, Any] | None = None,
     dt: float | None = None,
     window: tuple[Any, Any] = (None, None),
+    timezone: str | None = None,
     *,
     split_gaps: bool = False,
 ) -> LoadedData:
@@ -46,7 +52,8 @@ def read_record(
     paths = [path] if isinstance(path, str | Path) else list(path)
     columns = {**columns_of_fit(gp, paths[0]), **(columns or {})} or None
     options: dict[str, Any] = {"columns": columns, "dt": dt, "window": window, "split_gaps": split_gaps}
-    options |= {"inputs": tuple(gp.fit_.measurements.inputs), **table_checks(gp.system), **read_options_of_fit(gp)}
+    options |= {"inputs": tuple(gp.fit_.measurements.inputs), **table_checks(gp.system)}
+    options |= read_options_of_fit(gp, timezone)
     names = [str(each) for each in paths]
     return load_data(names[0] if len(names) == 1 else names, channels=gp.system.plain_channels, **options)
 
@@ -60,13 +67,16 @@ def find_input_columns(gp: LODEGP, path: str | Path) -> list[str]:
     return list(resolve_columns(open_table(path).names, known, columns).values)
 
 
-def read_inputs(gp: LODEGP, path: str | Path) -> dict[str, tuple[Any, Any]]:
+def read_inputs(
+    gp: LODEGP, path: str | Path, columns: Mapping[str, str] | None = None, timezone: str | None = None
+) -> dict[str, tuple[Any, Any]]:
     """Return times and values of the inputs of a model from a file, in the time of its fit."""
     known = list(gp.fit_.measurements.inputs)
     if not known:
         raise LodekitError("this model has no known inputs; expected one that was fitted with --input u=hold")
-    columns = {name: column for name, column in columns_of_fit(gp, path).items() if name in (*known, "t")}
-    data = load_data(str(path), channels=known, columns=columns or None, **read_options_of_fit(gp)).measurements
+    of_fit = {name: column for name, column in columns_of_fit(gp, path).items() if name in (*known, "t")}
+    options = {"columns": of_fit | dict(columns or {}) or None, **read_options_of_fit(gp, timezone)}
+    data = load_data(str(path), channels=known, **options).measurements
     if data.sufficient_statistics is not None:
         raise LodekitError(f"{path} has too many rows to be kept; expected fewer")
     return {item.observable: (item.times, item.values) for item in data.series if item.observable in known}
@@ -77,6 +87,7 @@ def monitor_rows(
     stream: Stream,
     data: Path | IO[bytes],
     columns: Mapping[str, str] | None = None,
+    timezone: str | None = None,
     *,
     horizon: float | None = None,
     once: bool = False,
@@ -89,7 +100,7 @@ def monitor_rows(
     #: The fit, or the resumed stream, has used rows up to this time, and this number of rows at this time.
     last_time, rows_at_time, n_skipped = stream.time, stream.filter_state.rows_at_time, 0
     previous, last_step = math.nan, math.inf
-    options = {**table_checks(gp.system), **read_options_of_fit(gp)}
+    options = {**table_checks(gp.system), **read_options_of_fit(gp, timezone)}
 
     def choose_options(names: Sequence[str]) -> ReadOptions:
         places = {**reuse_columns(gp.fit_.labels.columns, names), **(columns or {})}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lodekit.data.preview import ColumnPreview, TablePreview
-from lodekit.data.tables.columns import IGNORED_COLUMN, ArgumentSyntax, is_time_name, resolve_columns
+from lodekit.data.tables.columns import IGNORED_COLUMN, ArgumentSyntax, is_time_name, resolve_columns, strip_unit
 from lodekit.errors import DataError, EquationError, LodekitError
 from lodekit.support.interval_means import IntervalObservable, parse_interval
 from lodekit.system.dimensions import check_units
@@ -51,10 +51,10 @@ def guess_column_roles(
 #: Words in the names of weather columns.
 _WEATHER_WORDS = (
     r"outdoor|outside|exterior|ambient|t?amb|t?ext|weather|solar|sun|irradiance|irradiation|radiation|ghi|dni|dhi|wind"
-    r"|au(?:ss|ß)en\w*|globalstrahlung|ext[eé]rieure?"
+    r"|au(?:ss|ß)en\w*|globalstrahlung|ext[eé]rieure?|oat|^t_?[ao]\s*(?:[\[(/].*|in .*)?$"
 )
 #: With a room, "out" is an outdoor temperature; otherwise it may be the outlet of a heat exchanger.
-_ROOM_WORDS, _OUTDOOR_WORDS = r"room|indoor|zone", r"t?out"
+_ROOM_WORDS, _OUTDOOR_WORDS = r"room|indoor|zone|^t_?i", r"t?out"
 
 
 def _guess_roles(columns: Mapping[str, ColumnPreview]) -> list[ColumnRole]:
@@ -82,7 +82,7 @@ def _channel_names(columns: Sequence[ColumnPreview], has_header: bool) -> list[s
     names: list[str] = []
     letters = ["u" if column.input_evidence else "y" for column in columns]
     for index, (letter, column) in enumerate(zip(letters, columns, strict=True)):
-        plain = re.sub(r"\s*(\[[^\[\]]*\]|\([^()]*\))\s*$", "", column.name) if has_header else ""
+        plain = strip_unit(column.name) if has_header else ""
         average = _interval_of_column(column)
         name = re.sub(r"\W+", "_", plain if average is None else average[0]).strip("_")
         try:

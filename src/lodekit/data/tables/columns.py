@@ -150,7 +150,7 @@ def is_time_name(name: str) -> bool:
     >>> [is_time_name(name) for name in ("t", "Time [ms]", "time_s", "T", "times two")]
     [True, True, True, False, False]
     """
-    plain = _TIME_UNIT_PATTERN.sub("", _strip_unit(name))
+    plain = _TIME_UNIT_PATTERN.sub("", strip_unit(name))
     return plain == "t" or plain.casefold() in _TIME_NAMES
 
 
@@ -304,15 +304,17 @@ def _locate_column(names: Sequence[str], key: str, wanted: str, by_number: bool)
     return found[0]
 
 
-def _strip_unit(name: str) -> str:
-    """Return a name without surrounding white space and without a unit in brackets."""
-    return _BRACKETED_UNIT_PATTERN.sub("", unicodedata.normalize("NFKC", name).strip()).strip()
+def strip_unit(name: str) -> str:
+    """Return a name without surrounding white space and without a unit, in brackets or as in ``T / K``."""
+    text = _BRACKETED_UNIT_PATTERN.sub("", unicodedata.normalize("NFKC", name).strip()).strip()
+    found = _UNIT_AFTER_NAME_PATTERN.search(text)
+    return text[: found.start()] if found and is_known_unit(found["unit"]) else text
 
 
 def _similar_names(wanted: str, names: Iterable[str]) -> list[str]:
     """Return the columns whose names differ only in the unit; if there are none, only in unit and case."""
-    plain = {name: _strip_unit(name) for name in names}
-    target = _strip_unit(wanted)
+    plain = {name: strip_unit(name) for name in names}
+    target = strip_unit(wanted)
     found = [name for name, text in plain.items() if text == target]
     return found or [name for name, text in plain.items() if text.casefold() == target.casefold()]
 
@@ -382,7 +384,7 @@ def _match_similar_names(
             found[channel] = matches[0]
     for column in set(found.values()):
         rivals = [channel for channel in found if found[channel] == column]
-        exact = [channel for channel in rivals if _strip_unit(column) == _strip_unit(channel)]
+        exact = [channel for channel in rivals if strip_unit(column) == strip_unit(channel)]
         if len(rivals) > 1 and len(exact) != 1:
             remedy = advice.column_mapping({rivals[0]: column})
             raise DataError(f"column {column} may be any of the channels {', '.join(rivals)}; try {remedy}")
@@ -406,6 +408,8 @@ def reuse_columns(known: Mapping[str, str], names: Sequence[str]) -> dict[str, s
 
 _UNIT_IN_BRACKETS_PATTERN = re.compile(r"(?:\[(?P<square>[^\[\]]*)\]|\((?P<round>[^()]*)\))\s*$")
 _UNIT_SUFFIX_PATTERN = re.compile(r"(?:_|\s+in\s+|\s*/\s*|,\s*)(?P<unit>[^\W\d_]+)$")
+#: Units without brackets, as in ``T / K`` or ``T in K``.
+_UNIT_AFTER_NAME_PATTERN = re.compile(r"\s+(?:/|in)\s+(?P<unit>.+)$")
 #: Common marks for quantities without a unit.
 _DIMENSIONLESS_MARKERS = ("", "-", "--", "1", "none", "n/a", "/")
 _DERIVATIVE_PATTERN = re.compile(r"(?P<channel>\w+)(?P<primes>'+)")
@@ -414,18 +418,22 @@ _DERIVATIVE_PATTERN = re.compile(r"(?P<channel>\w+)(?P<primes>'+)")
 def unit_from_name(column: str, *, is_time: bool = False) -> str:
     """Return the unit in the name of a column; empty if there is none.
 
-    Square brackets always contain a unit, round ones only if it is a known unit; otherwise they contain a remark.
+    Square brackets always contain a unit. Round ones, or a text after ``/`` or ``in``, are one only if it is known.
 
     Examples
     --------
-    >>> unit_from_name("angle [deg]"), unit_from_name("x (filtered)"), unit_from_name("time_ms", is_time=True)
-    ('deg', '', 'ms')
+    >>> [unit_from_name(name) for name in ("angle [deg]", "x (filtered)", "Ta / K")]
+    ['deg', '', 'K']
+    >>> unit_from_name("time_ms", is_time=True)
+    'ms'
     """
     text = unicodedata.normalize("NFC", column).strip()
     if found := _UNIT_IN_BRACKETS_PATTERN.search(text):
         unit = found["square"] if found["square"] is not None else found["round"]
         certain = found["square"] is not None or is_known_unit(unit)
         return unit.strip() if certain and unit.strip().lower() not in _DIMENSIONLESS_MARKERS else ""
+    if (found := _UNIT_AFTER_NAME_PATTERN.search(text)) and is_known_unit(found["unit"]):
+        return found["unit"]
     if is_time and (found := _UNIT_SUFFIX_PATTERN.search(text)) and find_unit_conversion(found["unit"], "s"):
         return found["unit"]
     return ""

@@ -222,7 +222,8 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
         notes = []
         if skipped:
             above, ignored = records[skipped - 1][0], repr(sample[0][1].strip()[:40])
-            notes = [f"the header stands below line {above}; what is above it is not read ({ignored})"]
+            skipped_lines, verb = (f"lines 1 to {above}", "were") if above > 1 else ("line 1", "was")
+            notes = [f"{skipped_lines} above the header {verb} skipped ({ignored})"]
         if len(records) > skipped + 1 and (units := _names_with_units(names, records[skipped + 1][1])):
             names, last = units, records[skipped + 1][0]
             notes.append(f"line {last} holds units")
