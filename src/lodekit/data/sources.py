@@ -154,7 +154,7 @@ def _apply_window(plans: Sequence[TableSchema], request: ReadOptions, unit: str)
         if edge is not None:
             edges[number] = clock.parse_time(edge, f"the {what} time")
     if not edges[0] <= edges[1]:
-        raise DataError(f"expected the first time before the last, got {edges[0]:g} and {edges[1]:g}")
+        raise DataError(f"expected the first time before the last, got {clock.format_times(*edges)}")
     return [replace(plan, window=(edges[0], edges[1])) for plan in plans]
 
 
@@ -340,7 +340,7 @@ def _read_records_by_label(
         notes[-1] += [note for own in check_time_order(own_plans, own_orders, request.argument_syntax) for note in own]
     filled = {label: own for label, own in found.items() if len(own)}
     if not filled:
-        raise _no_values_error(plans, [order for own_pieces in pieces.values() for _, order in own_pieces])
+        raise _no_values_error(plans, [order for own_pieces in pieces.values() for _, order in own_pieces], request)
     records = {label: Measurements.from_observations(own) for label, own in filled.items()}
     return records, _merge_notes(plans, notes)
 
@@ -362,7 +362,7 @@ def _read_in_memory(
         orders.append(TimeOrder.from_times(table_data.times, plan))
     notes[-1] += _describe_empty_channels(observations)
     if not len(observations):
-        raise _no_values_error(plans, orders)
+        raise _no_values_error(plans, orders, request)
     return Measurements.from_observations(observations), orders, notes
 
 
@@ -380,7 +380,7 @@ def _read_out_of_core(
         known = {name: std for plan in plans for name, std in plan.known_noise.items()}
         spooled = OutOfCoreRows(sums.observables, known, noisy, partial(iterate_rows, sources, plans))
     if not sums.size:
-        raise _no_values_error(plans, orders)
+        raise _no_values_error(plans, orders, request)
     notes = []
     for table, plan, numerals in zip(sources, plans, found, strict=True):
         with prefix_errors(plan.table_name):
@@ -391,12 +391,14 @@ def _read_out_of_core(
     return Measurements(sufficient_statistics=sums, stored_rows=spooled), orders, notes
 
 
-def _no_values_error(plans: Sequence[TableSchema], orders: Sequence[TimeOrder]) -> DataError:
+def _no_values_error(plans: Sequence[TableSchema], orders: Sequence[TimeOrder], request: ReadOptions) -> DataError:
     observed = dict.fromkeys(name for plan in plans for name in plan.columns.values)
     where = f"{plans[0].table_name}: " if len(plans) == 1 else ""
     if plans[0].has_window and not any(order.count for order in orders):
-        first, last = plans[0].window
-        return DataError(f"{where}expected rows between the times {first:g} and {last:g}, found none")
+        clock = TimeReference(plans[0].origin, request.units.get("t") or plans[0].time_unit)
+        first, last = (clock.format_times(edge) if np.isfinite(edge) else "" for edge in plans[0].window)
+        window = " ".join([*(["from", first] if first else []), *(["until", last] if last else [])])
+        return DataError(f"{where}expected rows {window}, found none")
     return DataError(f"{where}expected at least one value of {', '.join(observed)}, every cell is missing")
 
 
