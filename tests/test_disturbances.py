@@ -148,7 +148,7 @@ def test_channels_that_hold_white_noise_are_left_out_of_curves_and_certificates(
     found = compute_certificate(fit, np.linspace(0.1, 5.0, 9), samples=0)
     assert found.is_strict
     assert found.mean.residuals.shape == (9, 1)
-    assert "q has no values: x' = -x + q; q = y + w hold integrated" in found.sense
+    assert "q has no point values; x' = -x + q; q = y + w hold in integrated form" in found.sense
     rough = unfitted("x' = -x + q; q = w'", {"w": "matern-1/2"})
     assert rough.setup.channels == ["x", "w"]
 
