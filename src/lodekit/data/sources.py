@@ -697,9 +697,8 @@ def load_arrays(
                 raise DataError(f"expected {name} with the index t, got another one; align it, or pass an array")
         instants = parse_time_array(t)
         if instants is not None and infer_reference:
-            time_reference = TimeReference(
-                instants.first if isinstance(instants, Timestamps) else None, time_reference.unit or "s"
-            )
+            origin = instants.first if isinstance(instants, Timestamps) else None
+            time_reference = TimeReference(origin, time_reference.unit or "s")
         t = t if instants is None else time_reference.parse_times(t)
         Y = _dataframe_columns(Y, channels) if is_dataframe(Y) else Y
     return parse_observations(channels, t, Y, noise_std), time_reference
