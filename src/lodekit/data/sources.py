@@ -1,4 +1,4 @@
-"""Loading of measurements from everything that `fit` accepts: arrays, Observations, Statistics, files, DataFrames.
+"""Loading of all data that `fit` accepts: arrays, Observations, Statistics, files, DataFrames.
 
 One reader with the same rules for columns and cells reads files and DataFrames of any kind and size. Up to
 `MAX_ROWS_IN_MEMORY` rows are kept in memory; beyond that, only sufficient statistics are.
