@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import io
 import json
 import re
@@ -10,6 +11,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import numpy as np
 from lodekit.data.preview import TablePreview
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
-from lodekit.studio.session import StudioSession, session_from_dict
+from lodekit.studio.session import ParameterEntry, StudioSession, session_from_dict
 from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE
 from lodekit.support.files import MODEL_FILE, StorageError, read_archive, write_archive, write_atomically
 from lodekit.system.files import SystemFileHints, format_system_file
@@ -136,9 +138,40 @@ def generate_script(session: StudioSession) -> str:
     return "\n".join(lines) + "\n"
 
 
+def read_fit_session(folder: Path) -> StudioSession:
+    """Return the session as it was when a fit started, from the folder of the fit."""
+    return session_from_dict(json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))["session"])
+
+
+def changed_settings(folder: Path, session: StudioSession, equations: Sequence[str]) -> list[str]:
+    """Return the settings of a fit that differ from those of a session with some equations, for users."""
+    old = read_fit_session(folder)
+    own = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+    changed = [f"equations {'; '.join(own['equations'])}"] if own["equations"] != list(equations) else []
+    one, two = (each / session.file for each in (folder, folder.parent))
+    is_other = old.file != session.file or (one.is_file() and two.is_file() and not filecmp.cmp(one, two))
+    changed += [f"file {old.file}"] if is_other else []
+
+    def known(entries: Sequence[ParameterEntry]) -> list[ParameterEntry]:
+        # The value of a free parameter is only a starting point.
+        used = [each for each in entries if each.name in own["parameters"]]
+        return sorted(
+            (each if each.is_fixed else replace(each, value=0.0) for each in used), key=lambda each: each.name
+        )
+
+    roles = [sorted(each.assignments, key=lambda item: item.channel) for each in (old, session)]
+    settings: dict[str, list[Any]] = {
+        "columns and roles": roles,
+        "constraints of parameters": [known(old.entries), known(session.entries)],
+    }
+    settings["windows"] = [(each.window, each.held_out) for each in (old, session)]
+    settings["fit options"] = [(each.choices, each.given, each.dt, each.split_gaps) for each in (old, session)]
+    return changed + [f"other {what}" for what, (before, now) in settings.items() if before != now]
+
+
 def pack_fit(folder: Path, names: Sequence[str]) -> bytes:
     """Return a zip archive with a fit: script, system file, data and model, and its results by their names."""
-    session = session_from_dict(json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))["session"])
+    session = read_fit_session(folder)
     # The data of a reopened session are only in the folder of the session.
     data = [place / session.file for place in (folder, folder.parent)]
     files = [*(path for path in data if path.is_file())][:1]
