@@ -202,6 +202,31 @@ def test_the_page_says_that_a_file_is_being_read(open_tab: OpenTab, monkeypatch:
     assert not tab.exception
 
 
+def test_typed_equations_replace_an_example_and_refused_ones_disable_the_fit(
+    open_tab: OpenTab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Patient()
+    monkeypatch.setattr("lodekit.studio.controller.StudioServer", lambda: server)
+    tab = open_tab()
+    tab.selectbox(key="example-0").select("heating").run()
+    next(button for button in tab.button if button.label == "Simulate").click().run()
+    session = server.open("".join(tab.query_params["session"]))
+    for text in ("x' = -a*x^2", "x' = -a*x"):
+        session.change(equations=text, declared="a")
+        tab.run()
+        # The box with the choice is no longer on the page, so a late answer of the browser has no effect.
+        (key,) = {box.key for box in tab.selectbox if box.label == "Start with an example"}
+        assert key not in ("example-0", "example-1")
+        assert tab.selectbox(key=key).value == "your own equations"
+        assert session.session.equations == text
+        is_refused = "^" in text
+        assert [tab.button(key=name).disabled for name in ("fit", "fit-from-here")] == [is_refused] * 2
+    session.change(equations="", declared="")
+    tab.run()
+    assert tab.button(key="fit").disabled
+    assert not tab.exception
+
+
 def test_what_was_typed_before_another_tab_changed_the_equations_is_not_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
