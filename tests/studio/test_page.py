@@ -394,4 +394,3 @@ def test_typed_equations_are_not_replaced_by_the_example_that_was_chosen_before(
     newcomer.type("z' = -q*z^2")
     newcomer.sees("Correct the equations in step 1 first.")
     expect(newcomer.page.get_by_role("button", name="Fit", exact=True)).to_be_disabled()
-    newcomer.page.screenshot(path="/tmp/h4_page.png", full_page=True)

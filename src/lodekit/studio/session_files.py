@@ -20,7 +20,7 @@ import numpy as np
 from lodekit.data.preview import TablePreview
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
-from lodekit.studio.session import ParameterEntry, StudioSession, session_from_dict
+from lodekit.studio.session import StudioSession, session_from_dict
 from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE
 from lodekit.support.files import MODEL_FILE, StorageError, read_archive, write_archive, write_atomically
 from lodekit.system.files import SystemFileHints, format_system_file
@@ -152,21 +152,15 @@ def changed_settings(folder: Path, session: StudioSession, equations: Sequence[s
     is_other = old.file != session.file or (one.is_file() and two.is_file() and not filecmp.cmp(one, two))
     changed += [f"file {old.file}"] if is_other else []
 
-    def known(entries: Sequence[ParameterEntry]) -> list[ParameterEntry]:
+    def settings(each: StudioSession) -> dict[str, object]:
         # The value of a free parameter is only a starting point.
-        used = [each for each in entries if each.name in own["parameters"]]
-        return sorted(
-            (each if each.is_fixed else replace(each, value=0.0) for each in used), key=lambda each: each.name
-        )
+        entries = [replace(entry, value=entry.value * entry.is_fixed) for entry in map(each.entry, own["parameters"])]
+        known = {"columns and roles": set(each.assignments), "constraints of parameters": entries}
+        options = each.choices, each.given, each.dt, each.split_gaps
+        return {**known, "windows": (each.window, each.held_out), "fit options": options}
 
-    roles = [sorted(each.assignments, key=lambda item: item.channel) for each in (old, session)]
-    settings: dict[str, list[Any]] = {
-        "columns and roles": roles,
-        "constraints of parameters": [known(old.entries), known(session.entries)],
-    }
-    settings["windows"] = [(each.window, each.held_out) for each in (old, session)]
-    settings["fit options"] = [(each.choices, each.given, each.dt, each.split_gaps) for each in (old, session)]
-    return changed + [f"other {what}" for what, (before, now) in settings.items() if before != now]
+    now = settings(session)
+    return changed + [f"other {what}" for what, value in settings(old).items() if value != now[what]]
 
 
 def pack_fit(folder: Path, names: Sequence[str]) -> bytes:

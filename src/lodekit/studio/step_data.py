@@ -21,10 +21,8 @@ ROLE_LABELS = {"": "measured", "hold": "known input, held"}
 ROLE_LABELS |= {"linear": "known input, linear", "auto": "known input, automatic"}
 NOT_MEASURED, NO_TIME_COLUMN = "– not measured –", "– none: rows at equal intervals –"
 DATA_FILE_EXTENSIONS = ["csv", "tsv", "txt", "dat", "parquet", "pq", "gz"]
-CONSTANT_ADVICE = (
-    "{} is treated as an unknown function of time; if it is a constant, enter it under 'Additional parameters' in "
-    "step 1."
-)
+CONSTANT_ADVICE = """{} is treated as an unknown function of time; if it is a constant, enter it under 'Additional \
+parameters' in step 1."""
 WINDOW_TARGETS = ("the fit", "validation")
 
 

@@ -26,6 +26,8 @@ from lodekit.studio.session import ParameterEntry, ParsedEquations
 from lodekit.support.text import as_sentence, format_count
 
 OWN_EQUATIONS = "your own equations"
+EMPTY_MESSAGE = """Type equations, or choose an example. For example, x' = -a*x + u describes a heated room; x is its \
+temperature above outdoors."""
 
 
 @st.fragment
@@ -39,10 +41,7 @@ def render_system(controller: SessionController) -> None:
     with right:
         parsed = controller.parsed
         if parsed.is_empty:
-            show_notice(
-                "Type equations, or choose an example. For example, x' = -a*x + u describes a heated room; x is its "
-                "temperature above outdoors."
-            )
+            show_notice(EMPTY_MESSAGE)
         elif not parsed.equations:
             show_notice(parsed.error, "warning")
         else:
