@@ -7,6 +7,7 @@ import io
 import re
 import zipfile
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ import pytest
 import lodekit as lk
 from lodekit.cli.programs import studio
 from lodekit.data.preview import preview_table
+from lodekit.data.row_store import ONLY_INPUTS
 from lodekit.data.tables.columns import resolve_columns
 from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics import messages
@@ -48,7 +50,14 @@ from lodekit.studio.session import (
     to_page_advice,
     user_message,
 )
-from lodekit.studio.session_files import generate_shell, pack_fit, pack_session, safe_name, unpack_session
+from lodekit.studio.session_files import (
+    changed_settings,
+    generate_shell,
+    pack_fit,
+    pack_session,
+    safe_name,
+    unpack_session,
+)
 from lodekit.studio.worker import RESULT_FILE
 from lodekit.support.files import MODEL_FILE
 from lodekit.system.catalog import examples
@@ -158,6 +167,49 @@ def test_stepped_columns_become_inputs_and_a_person_has_the_last_word(tmp_path: 
     assert {m.assignment.channel: m.assignment.kind for m in match_channels(look, system, ())} == {"y": "", "u": "hold"}
     said = match_channels(look, system, [ColumnAssignment("u", "u", "linear"), ColumnAssignment("y", "")])
     assert [(m.assignment.column, m.assignment.kind) for m in said] == [("", ""), ("u", "linear")]
+
+
+def test_only_ambiguous_or_empty_columns_are_left_to_the_user(tmp_path: Path) -> None:
+    rows = "\n".join(f"{k},{k // 10 % 2},{k * 7 % 13},{k * 3 % 11}," for k in range(40))
+    (tmp_path / "log.csv").write_text(f"time [s],u,T [degC],T [K],z\n{rows}\n")
+    system = lk.System("T' = -a*(T - Ta) + b*u + z", parameters=["a", "b"])
+    found = {m.assignment.channel: m for m in match_channels(preview_table(tmp_path / "log.csv"), system, ())}
+    assert {name: m.assignment.column for name, m in found.items()} == {"T": "", "Ta": "", "u": "u", "z": ""}
+    assert "ambiguous" in found["T"].reason
+    assert found["z"].reason == "z holds no values"
+    assert found["Ta"].reason == "no column has this name"
+    assert "Ta" in analyze_system(system).undifferentiated
+    assert "T" not in analyze_system(system).undifferentiated
+
+
+def test_a_new_file_keeps_the_columns_that_it_has(desk: SessionController) -> None:
+    rows = "\n".join(f"{k},{k // 10 % 2},{(k * 7 % 13) / 3}" for k in range(40))
+    desk.change(equations="tau*y' + y = K*u", declared="")
+    desk.set_file("one.csv", f"t,heater,y\n{rows}\n".encode())
+    desk.session = desk.session.with_assignment(ColumnAssignment("u", "heater", "linear"))
+    desk.change(split_gaps=True)
+    desk.set_file("two.csv", f"t,heater,y\n{rows}\n".encode())
+    assert desk.session.split_gaps
+    assert ColumnAssignment("u", "heater", "linear") in [item.assignment for item in desk.matches]
+    desk.set_file("three.csv", f"t,valve,y\n{rows}\n".encode())
+    assert ColumnAssignment("u") in [item.assignment for item in desk.matches]
+
+
+def test_refused_equations_are_neither_fitted_nor_simulated(desk: SessionController) -> None:
+    desk.change(equations="x' = -x^2", example="")
+    assert desk.is_outdated
+    for refused in (partial(start_fit, desk), desk.simulate):
+        with pytest.raises(LodekitError, match="Correct the equations in step 1"):
+            refused()
+
+
+def test_a_file_with_unordered_times_offers_other_time_columns(tmp_path: Path) -> None:
+    rows = "\n".join(f"{k * 7 % 20},{k},{k % 3}" for k in range(20))
+    (tmp_path / "log.csv").write_text(f"t,clock,y\n{rows}\n")
+    found = open_data_file(tmp_path / "log.csv")
+    assert to_page_advice(found.error).endswith("choose another time column in step 2, or none")
+    assert not found.records
+    assert open_data_file(tmp_path / "log.csv", time_column="clock").window == (0.0, 19.0)
 
 
 def test_a_channel_that_is_left_out_is_left_out_of_the_fit_and_of_the_system_file(desk: SessionController) -> None:
@@ -291,6 +343,12 @@ def test_a_fit_of_the_studio_is_that_of_the_library(
 
 def test_a_session_file_restores_fits_and_is_refused_if_it_is_damaged(desk: SessionController, tmp_path: Path) -> None:
     name, found = fit_and_export(desk)
+    assert changed_settings(desk.folder / name, desk.resolved_session(), desk.parsed.equations) == []
+    other = replace(desk.resolved_session().with_entry(ParameterEntry("a", is_fixed=True)), split_gaps=True)
+    (desk.folder / desk.session.file).write_text("t,f1\n0,1\n")
+    changed = ["equations " + "; ".join(found["equations"]), "file simulated.csv"]
+    changed += ["other constraints of parameters", "other fit options"]
+    assert changed_settings(desk.folder / name, other, ["x' = -x"]) == changed
     content = pack_session(desk.session, desk.folder)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -475,6 +533,14 @@ def test_advice_on_the_page_names_its_controls_and_no_arguments_or_options() -> 
     with pytest.raises(DataError) as caught:
         resolve_columns(["t", "a"], ["y"])
     assert to_page_advice(str(caught.value)).endswith("choose the column of y in step 2")
+    for names in (["a", "b"], ["1", "2"], ["t", "time", "y"]):
+        with pytest.raises(DataError) as caught:
+            resolve_columns(names, ["y"])
+        assert not foreign.search(to_page_advice(str(caught.value)))
+    assert to_page_advice(ONLY_INPUTS).endswith("choose it in step 2")
+    with pytest.raises(ParameterError) as refused:
+        ParameterEntry("a", 5.0, is_fixed=True, bounds="0 to 3").parameter()
+    assert to_page_advice(str(refused.value)).endswith("change the value or the limits in step 3")
 
 
 def test_inputs_after_the_measurements_do_not_change_the_axis_of_an_input() -> None:
@@ -514,16 +580,23 @@ def test_curves_of_compared_fits_share_one_figure() -> None:
         data: list[dict[str, Any]] = []
         for axis in ["y", "y2"][: len(names)]:
             layout[axis.replace("y", "yaxis")] = {"range": [shift, 1.0 + shift]}
-            data += [{"name": name, "x": list(range(last)), "yaxis": axis} for name in ("measurements", "mean")]
-            data[-1]["y"] = [shift] * last
-        return {"data": data, "layout": layout, "panels": names}
+            trace = {"x": list(range(last)), "y": [shift] * last, "yaxis": axis}
+            data += [{"name": name, **trace} for name in ("measurements", "mean")]
+        return {"data": data, "layout": layout, "panels": names, "window": [1, last - 2]}
 
     records = [curves(0.0, ["u", "x"], 5), curves(1.0, ["u", "x"], 6)]
     found = comparison_figure({"fit-1": records, "fit-2": [curves(2.0, ["x"], 9)]})
-    shown = [(trace["name"], trace["yaxis"], len(trace["x"])) for trace in found["data"]]
-    assert shown == [("measurements", "y", 9), ("fit-1", "y", 5), ("fit-1", "y", 6), ("fit-2", "y", 9)]
-    assert len({trace["line"]["color"] for trace in found["data"][1:]}) == 2
-    assert [trace["showlegend"] for trace in found["data"][1:]] == [True, False, True]
+    # Each curve ends with the window of its fit; the measurements of all fits are shown.
+    shown = [(trace["name"], trace["yaxis"], trace["x"][0], trace["x"][-1]) for trace in found["data"]]
+    measured = [("measurements", "y", 0, last) for last in (4, 5, 8)]
+    assert shown == [*measured, ("fit-1", "y", 1, 3), ("fit-1", "y", 1, 4), ("fit-2", "y", 1, 7)]
+    assert len({trace["line"]["color"] for trace in found["data"][3:]}) == 2
+    assert [trace["showlegend"] for trace in found["data"]] == [True, False, False, True, False, True]
+    assert found["layout"]["xaxis"]["range"] == [1, 7]
+    assert found["layout"]["yaxis"]["range"] == [0.0, 3.0]
+    # A measurement in the data of several fits is drawn once.
+    again = comparison_figure({"fit-1": records[:1], "fit-2": records[:1]})
+    assert [trace["name"] for trace in again["data"]].count("measurements") == 2
 
 
 def test_sliders_show_units_that_follow_from_those_of_the_columns(desk: SessionController) -> None:

@@ -38,7 +38,7 @@ def open_tab(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenTab]:
 
 def test_an_edit_in_one_tab_appears_in_the_other(open_tab: OpenTab) -> None:
     first = open_tab()
-    first.selectbox(key="example").select("heating").run()
+    first.selectbox(key="example-0").select("heating").run()
     second = open_tab(first)
     # Half a sentence in the second tab stays there: it is sent when the field is left.
     second.text_input(key="b-b").set_value("0.1 to 5")
@@ -59,7 +59,7 @@ def test_an_edit_in_one_tab_appears_in_the_other(open_tab: OpenTab) -> None:
 
 def test_roles_windows_and_fits_of_one_tab_appear_in_the_other(open_tab: OpenTab) -> None:
     first = open_tab()
-    first.selectbox(key="example").select("heating").run()
+    first.selectbox(key="example-0").select("heating").run()
     second = open_tab(first)
     next(button for button in first.button if button.label == "Simulate").click().run()
     first.selectbox(key="role-u").select("linear").run()
@@ -80,7 +80,7 @@ def test_roles_windows_and_fits_of_one_tab_appear_in_the_other(open_tab: OpenTab
 def open_log(open_tab: OpenTab, head: str, rows: Iterable[str]) -> Any:
     """Return a tab with the equations of the heating example and a log."""
     tab = open_tab()
-    tab.selectbox(key="example").select("heating").run()
+    tab.selectbox(key="example-0").select("heating").run()
     tab.file_uploader[0].upload("log.csv", "\n".join([head, *rows, ""]).encode(), "text/csv").run()
     return tab
 
@@ -144,7 +144,7 @@ def test_columns_of_two_channels_can_be_exchanged(open_tab: OpenTab, is_split: b
 
 def test_the_data_step_offers_to_split_a_log_at_gaps(open_tab: OpenTab) -> None:
     tab = open_tab()
-    tab.selectbox(key="example").select("heating").run()
+    tab.selectbox(key="example-0").select("heating").run()
     assert not any(box.key == "split-gaps" for box in tab.checkbox)
     next(button for button in tab.button if button.label == "Simulate").click().run()
     tab.checkbox(key="split-gaps").check().run()
@@ -155,7 +155,7 @@ def test_a_fit_has_one_button_for_the_report_and_one_for_all_files(
     open_tab: OpenTab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tab = open_tab()
-    tab.selectbox(key="example").select("heating").run()
+    tab.selectbox(key="example-0").select("heating").run()
     next(button for button in tab.button if button.label == "Simulate").click().run()
     tab.button(key="fit").click().run()
     downloads = [button.label for button in tab.get("download_button")]
@@ -195,10 +195,35 @@ def test_the_page_says_that_a_file_is_being_read(open_tab: OpenTab, monkeypatch:
     monkeypatch.setattr(st, "spinner", spin)
     monkeypatch.setattr(Present, "call", call)
     tab = open_tab()
-    tab.selectbox(key="example").select("heating").run()
+    tab.selectbox(key="example-0").select("heating").run()
     tab.file_uploader[0].upload("log.csv", b"t,u,f1\n0,1,2\n1,2,3\n2,1,4\n3,1,2\n", "text/csv").run()
     reads = {doing for name, doing in done if name in ("open_file", "match_file")}
     assert reads == {"Reading log.csv"}
+    assert not tab.exception
+
+
+def test_typed_equations_replace_an_example_and_refused_ones_disable_the_fit(
+    open_tab: OpenTab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Patient()
+    monkeypatch.setattr("lodekit.studio.controller.StudioServer", lambda: server)
+    tab = open_tab()
+    tab.selectbox(key="example-0").select("heating").run()
+    next(button for button in tab.button if button.label == "Simulate").click().run()
+    session = server.open("".join(tab.query_params["session"]))
+    for text in ("x' = -a*x^2", "x' = -a*x"):
+        session.change(equations=text, declared="a")
+        tab.run()
+        # The box with the choice is no longer on the page, so a late answer of the browser has no effect.
+        (key,) = {box.key for box in tab.selectbox if box.label == "Start with an example"}
+        assert key not in ("example-0", "example-1")
+        assert tab.selectbox(key=key).value == "your own equations"
+        assert session.session.equations == text
+        is_refused = "^" in text
+        assert [tab.button(key=name).disabled for name in ("fit", "fit-from-here")] == [is_refused] * 2
+    session.change(equations="", declared="")
+    tab.run()
+    assert tab.button(key="fit").disabled
     assert not tab.exception
 
 

@@ -131,7 +131,7 @@ def _propose_from_data(
         raise LodekitError(
             f"{data}: the file has a time column, {look.time.name}; leave out --dt, or rename the column"
         )
-    guesses = guess_column_roles(look, system, where)
+    guesses = guess_column_roles(look, system and system.plain_channels, where)
     for line in _describe_columns(data, look, guesses, system, dt):
         print_message(line)
     if system is None and not guesses:

@@ -139,7 +139,7 @@ def _gap_change_warning(name: str, signal: InputSignal, part: Measurements, cloc
     if moved is None:
         return ""
     more = f", and in {moved.n_gaps - 1} more" if moved.n_gaps > 1 else ""
-    lasting = format_quantity(moved.stop - moved.start, clock.unit, 6)
+    lasting = format_quantity(moved.stop - moved.start, clock.unit, 3)
     return (
         f"input {name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} during a gap of {lasting} "
         f"(between {clock.format_times(moved.start, moved.stop)}){more}, at an unknown time: split the record at gaps "

@@ -70,6 +70,7 @@ def _longer_remainder(window: tuple[float, float], removed: tuple[float, float])
 
 
 TASK_LABELS = {"fit": "Fitting", "free": "Fitting without the equations", "deliver": "Creating report and files"}
+OUTDATED_MESSAGE = "Correct the equations in step 1 first."
 #: Seconds until a file is read.
 READ_TIMEOUT_SECONDS = 120.0
 
@@ -310,6 +311,16 @@ class SessionController:
         return None if self._last_parsed is None else self._last_parsed[1]
 
     @property
+    def is_outdated(self) -> bool:
+        """Whether the typed equations are not valid, so that the system is an earlier one."""
+        return self.system is not None and not self.parsed.equations
+
+    def check_equations(self) -> None:
+        """Raise if the typed equations are not valid."""
+        if self.is_outdated:
+            raise LodekitError(OUTDATED_MESSAGE)
+
+    @property
     def catalog(self) -> dict[str, CatalogEntry]:
         """The examples of the catalog, by name."""
         return self._cached_call("list_samples")
@@ -318,8 +329,7 @@ class SessionController:
     def example(self) -> CatalogEntry | None:
         """The example that the session began with, if its equations are unchanged."""
         example = self.catalog.get(self.session.example)
-        is_same = example is not None and self.system is not None and self.system.equations == example["equations"]
-        return example if is_same else None
+        return example if example is not None and self.parsed.equations == example["equations"] else None
 
     def set_example(self, name: str) -> None:
         """Use an example of the catalog, by its name; data and fits are kept."""
@@ -349,11 +359,12 @@ class SessionController:
     # The data.
 
     def set_file(self, name: str, content: bytes, *, is_simulated: bool = False) -> None:
-        """Use a data file; windows and columns of an earlier one are dropped."""
+        """Use a data file; windows of an earlier one are dropped, and columns that it does not have are not used."""
         plain = safe_name(name)
         write_atomically(self.folder / plain, content)
         self.errors.pop("data", None)
-        names = ("assignments", "dt", "split_gaps", "window", "held_out", "record", "truth", "truth_of")
+        names = ["dt", "window", "held_out", "record", "truth", "truth_of"]
+        names += ["assignments", "split_gaps"] * is_simulated
         defaults = {name: getattr(StudioSession(), name) for name in names}
         self.change(file=plain, is_simulated=is_simulated, revision=self.session.revision + 1, **defaults)
 
@@ -375,6 +386,7 @@ class SessionController:
 
     def simulate(self, **options: Any) -> None:
         """Use simulated data, of the example or of the equations at the slider values."""
+        self.check_equations()
         text, example = self.text, self.example
         values = self.values() if example is None else dict(example["values"])
         csv = self.call("simulate_data", text, values, "" if example is None else self.session.example, options)
@@ -507,6 +519,7 @@ class SessionController:
 
 def start_fit(controller: SessionController, *, starts: bool = False) -> None:
     """Start a fit."""
+    controller.check_equations()
     own = controller.resolved_session()
     text = controller.system_file(starts=starts)
     number = 1 + max((int(name.partition("-")[2]) for name in own.tray), default=0)

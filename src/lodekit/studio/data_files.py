@@ -11,7 +11,7 @@ import numpy as np
 
 from lodekit.data.preview import TablePreview, preview_table
 from lodekit.data.sources import load_data
-from lodekit.data.tables.columns import IGNORED_COLUMN
+from lodekit.data.tables.columns import IGNORED_COLUMN, resolve_columns
 from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, LodekitError
 from lodekit.results.simulation import simulate
@@ -32,6 +32,7 @@ class DataFile:
     window: The first and the last time.
     clock: The unit of time, and the date of time zero if times are dates.
     notes: Notes on the file, as sentences.
+    error: Why its points cannot be read; empty if they can.
     """
 
     path: Path
@@ -40,6 +41,7 @@ class DataFile:
     window: tuple[float, float]
     clock: TimeReference = field(default_factory=TimeReference)
     notes: tuple[str, ...] = ()
+    error: str = ""
 
     def points(self, record: str = "") -> Mapping[str, tuple[Array, Array]]:
         """Return the points of each column in a record; in the first record if none has this name."""
@@ -108,7 +110,11 @@ def open_data_file(
     unit = "" if preview.time is None else preview.time.unit
     options["units"] = {"t": unit} if unit else {}
     inputs = tuple(f"c{number}" for number, item in enumerate(split, 1) if item.kind)
-    data = load_data(path, records=preview.record_column or None, inputs=inputs, **options)
+    try:
+        data = load_data(path, records=preview.record_column or None, inputs=inputs, **options)
+    except DataError as problem:
+        # The page still offers another time column.
+        return DataFile(path, preview, {}, (0.0, 0.0), error=str(problem))
     kept = data.measurements
     parts = kept.records if len(kept.records) > 1 else {"": kept}
     records = {}
@@ -129,10 +135,13 @@ def match_channels(
     columns = {column.name: column for column in preview.columns}
     choices = {item.channel: item for item in user_choices if item.channel in system.plain_channels}
     mapping = {name: item.column for name, item in choices.items() if item.column in columns}
+    found = {name: _find_column(preview, name) for name in system.plain_channels if name not in mapping}
+    used = [*mapping.values(), *(column for column, _ in found.values())]
+    names = [*mapping, *(name for name, (column, _) in found.items() if column and used.count(column) == 1)]
     try:
-        guesses = {guess.channel: guess for guess in guess_column_roles(preview, system, mapping or None)}
+        guesses = {guess.channel: guess for guess in guess_column_roles(preview, names, mapping or None)}
     except DataError:
-        # No column has the name of a channel, so none is matched.
+        # No column looks like a time.
         guesses = {}
     matches = []
     for name in system.plain_channels:
@@ -149,8 +158,19 @@ def match_channels(
             choice = ColumnAssignment(name, guess.column.name, guess.input_kind)
             matches.append(ColumnMatch(choice, f"{role}: it {guess.reason}", evidence=guess.reason))
         else:
-            matches.append(ColumnMatch(ColumnAssignment(name), "no column has this name"))
+            matches.append(ColumnMatch(ColumnAssignment(name), found[name][1]))
     return matches
+
+
+def _find_column(preview: TablePreview, channel: str) -> tuple[str, str]:
+    """Return the column with the name of a channel, empty if there is none, and the reason if it is not used."""
+    time = None if preview.time is None else preview.time.name
+    try:
+        column = resolve_columns(preview.names, [channel], None, time).values[channel]
+    except (DataError, KeyError) as problem:
+        columns = str(problem).partition(" may be in any of ")[2].partition(";")[0]
+        return "", f"ambiguous: {columns} have this name" if columns else "no column has this name"
+    return column, f"{column} {preview.skipped_columns.get(column, 'may belong to another channel')}"
 
 
 def to_column_roles(preview: TablePreview, matches: Sequence[ColumnMatch]) -> tuple[list[ColumnRole], dict[str, str]]:

@@ -158,21 +158,43 @@ def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigu
 
 
 def comparison_figure(figures: Mapping[str, Sequence[PlotlyFigure]]) -> PlotlyFigure:
-    """Return the means of several fits in one figure, that of the last fit without its band.
+    """Return the means of several fits in one figure, each in its own window, with the measurements of all.
 
     figures: The curves of each fit, by its name, in one or several records, each with the names of its panels.
     """
     *_, (last, *_) = figures.values()
-    traces = [trace for trace in last["data"] if trace["name"] in ("measurements", "averages", "known")]
     axes = {name: f"y{number if number > 1 else ''}" for number, name in enumerate(last["panels"], 1)}
+    layout = {**last["layout"], "shapes": []}
+    traces: list[dict[str, Any]] = []
+    drawn = set[tuple[object, ...]]()
     colors = dict(zip(figures, cycle(FIT_COLORS), strict=False))
-    for fit, figure in ((fit, figure) for fit, records in figures.items() for figure in records):
-        for trace in (trace for trace in figure["data"] if trace["name"] == "mean"):
+    for fit, figure in [(fit, figure) for fit, records in figures.items() for figure in records]:
+        first, end = figure.get("window", figure["layout"]["xaxis"]["range"])
+        _widen(layout, "xaxis", (first, end), is_new=not traces)
+        for trace in figure["data"]:
             name = figure["panels"][int(trace["yaxis"][1:] or 1) - 1]
-            is_first = all(other["name"] != fit for other in traces)
-            place = {"name": fit, "legendgroup": fit, "showlegend": is_first, "yaxis": axes.get(name)}
-            traces += [{**trace, **place, "line": {"color": colors[fit], "width": 2}}] * (name in axes)
-    return {"data": traces, "layout": last["layout"]}
+            if name not in axes or trace["name"] not in ("mean", "measurements", "averages", "known"):
+                continue
+            _widen(layout, f"yaxis{axes[name][1:]}", figure["layout"][f"yaxis{trace['yaxis'][1:]}"]["range"])
+            points = [(name, *point) for point in zip(trace["x"], trace["y"], strict=True)]
+            if trace["name"] == "mean":
+                kept = [k for k, (_, x, _) in enumerate(points) if first <= x <= end]
+                own = {"name": fit, "legendgroup": fit, "line": {"color": colors[fit], "width": 2}}
+            else:
+                # Measurements of several fits are drawn once.
+                kept, own = [k for k, point in enumerate(points) if point not in drawn], {"name": trace["name"]}
+                drawn |= set(points)
+            own |= {key: [trace[key][k] for k in kept] for key in ("x", "y", "customdata") if key in trace}
+            is_first = all(other["name"] != own["name"] for other in traces)
+            traces += [{**trace, **own, "yaxis": axes[name], "showlegend": is_first}] * bool(kept)
+    # The curves are in front.
+    return {"data": sorted(traces, key=lambda trace: trace["name"] in figures), "layout": layout}
+
+
+def _widen(layout: PlotlyFigure, axis: str, ends: Sequence[Any], *, is_new: bool = False) -> None:
+    """Widen the range of an axis; replace it if it is new."""
+    low, high = ends if is_new else layout[axis]["range"]
+    layout[axis] = {**layout[axis], "range": [min(low, ends[0]), max(high, ends[1])]}
 
 
 def pole_plot_svg(poles: Sequence[complex], modes: Sequence[complex] = ()) -> str:

@@ -132,7 +132,7 @@ def _parse_bounds(text: str) -> tuple[float, float] | None:
         return None
     match = BOUNDS_PATTERN.fullmatch(text)
     if match is None:
-        raise ParameterError(f"expected bounds such as 0.1 to 10, or 0 to, got {text!r}")
+        raise ParameterError(f"expected bounds such as '0.1 to 10', or '0 to' without an upper limit, got {text!r}")
     what = "a number on each side of bounds, such as 0.1 to 10"
     return _parse_number(match[1], what, -math.inf), _parse_number(match[2], what, math.inf)
 
@@ -284,6 +284,7 @@ class ParsedEquations:
     is_empty: Whether there is no text yet.
     equations, parameters, channels: Those of the system; no equations if the text is not a valid system.
     inferred_parameters: Undeclared names that were recognised as parameters.
+    undifferentiated: Channels without derivatives; a constant may be one of them by mistake.
     mathml: The equations as MathML.
     sentences: The findings of `System.explain`, most important first.
     inputs: Sets of channels that can be chosen freely together; empty if they were not determined.
@@ -297,6 +298,7 @@ class ParsedEquations:
     parameters: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     inferred_parameters: tuple[str, ...] = ()
+    undifferentiated: tuple[str, ...] = ()
     mathml: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
     is_controllable: bool = False
@@ -328,6 +330,9 @@ def analyze_system(system: System, inferred_parameters: tuple[str, ...] = ()) ->
         parameters=tuple(system.parameters),
         channels=tuple(system.plain_channels),
         inferred_parameters=inferred_parameters,
+        undifferentiated=tuple(
+            n for k, n in enumerate(system.channels) if not system.operator_matrix[:, k].has(system.d)
+        ),
         mathml=tuple(equations_to_mathml(system)),
         sentences=tuple(system.explain().splitlines()),
         is_controllable=system.is_controllable,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import io
 import json
 import re
@@ -10,6 +11,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,9 +138,34 @@ def generate_script(session: StudioSession) -> str:
     return "\n".join(lines) + "\n"
 
 
+def read_fit_session(folder: Path) -> StudioSession:
+    """Return the session as it was when a fit started, from the folder of the fit."""
+    return session_from_dict(json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))["session"])
+
+
+def changed_settings(folder: Path, session: StudioSession, equations: Sequence[str]) -> list[str]:
+    """Return the settings of a fit that differ from those of a session with some equations, for users."""
+    old = read_fit_session(folder)
+    own = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+    changed = [f"equations {'; '.join(own['equations'])}"] if own["equations"] != list(equations) else []
+    one, two = (each / session.file for each in (folder, folder.parent))
+    is_other = old.file != session.file or (one.is_file() and two.is_file() and not filecmp.cmp(one, two))
+    changed += [f"file {old.file}"] if is_other else []
+
+    def settings(each: StudioSession) -> dict[str, object]:
+        # The value of a free parameter is only a starting point.
+        entries = [replace(entry, value=entry.value * entry.is_fixed) for entry in map(each.entry, own["parameters"])]
+        known = {"columns and roles": set(each.assignments), "constraints of parameters": entries}
+        options = each.choices, each.given, each.dt, each.split_gaps
+        return {**known, "windows": (each.window, each.held_out), "fit options": options}
+
+    now = settings(session)
+    return changed + [f"other {what}" for what, value in settings(old).items() if value != now[what]]
+
+
 def pack_fit(folder: Path, names: Sequence[str]) -> bytes:
     """Return a zip archive with a fit: script, system file, data and model, and its results by their names."""
-    session = session_from_dict(json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))["session"])
+    session = read_fit_session(folder)
     # The data of a reopened session are only in the folder of the session.
     data = [place / session.file for place in (folder, folder.parent)]
     files = [*(path for path in data if path.is_file())][:1]

@@ -9,9 +9,9 @@ from typing import Any
 import streamlit as st
 
 from lodekit.data.tables.columns import IGNORED_COLUMN
-from lodekit.errors import LodekitError
+from lodekit.errors import DataError, LodekitError
 from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice
-from lodekit.studio.controller import SessionController
+from lodekit.studio.controller import OUTDATED_MESSAGE, SessionController
 from lodekit.studio.data_files import MAX_SIMULATION_TIMES, ColumnMatch, DataFile
 from lodekit.studio.figures import record_figure
 from lodekit.studio.session import PROPOSED_KIND, ColumnAssignment
@@ -21,6 +21,8 @@ ROLE_LABELS = {"": "measured", "hold": "known input, held"}
 ROLE_LABELS |= {"linear": "known input, linear", "auto": "known input, automatic"}
 NOT_MEASURED, NO_TIME_COLUMN = "– not measured –", "– none: rows at equal intervals –"
 DATA_FILE_EXTENSIONS = ["csv", "tsv", "txt", "dat", "parquet", "pq", "gz"]
+CONSTANT_ADVICE = """{} is treated as an unknown function of time; if it is a constant, enter it under 'Additional \
+parameters' in step 1."""
 WINDOW_TARGETS = ("the fit", "validation")
 
 
@@ -47,6 +49,8 @@ def render_data(controller: SessionController) -> None:
     if (recording := read_file(controller)) is None:
         return
     _describe_file(controller, recording)
+    if recording.error:
+        show_notice(controller.error_message(DataError(recording.error)), "warning")
     if recording.records:
         _show_record(controller, recording)
         _edit_columns(controller, recording)
@@ -88,7 +92,9 @@ def _simulation_form(controller: SessionController) -> None:
         gaps = left.number_input("Missing values, %", 0.0, 90.0, 0.0, key="sim-gaps")
         seed = right.number_input("Random seed", 0, 10**6, 0, key="sim-seed")
         hidden = st.multiselect("Hidden channels", system.channels, key="sim-hidden")
-        if not st.form_submit_button("Simulate", type="primary"):
+        if controller.is_outdated:
+            show_notice(OUTDATED_MESSAGE, "warning")
+        if not st.form_submit_button("Simulate", type="primary", disabled=controller.is_outdated):
             return
     options = {"start": start, "stop": stop, "noise": noise / 100, "missing_fraction": gaps / 100}
     try:
@@ -202,7 +208,9 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
             controller.set_window(low, high, for_validation=for_validation)
             st.rerun()
         elif new != window:
-            show_notice(f"Expected {names[0]!r} before {names[1]!r}, both within the record.", "warning")
+            show_notice(
+                f"{names[0]!r} must be earlier than {names[1]!r}, and both must lie within the record.", "warning"
+            )
 
     all_of_it, split = st.columns(2)
     if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):
@@ -224,6 +232,9 @@ def _edit_columns(controller: SessionController, data_file: DataFile) -> None:
         st.markdown("**Columns of the channels**, and their roles")
         for item in matches:
             _edit_column(controller, data_file, item)
+        unmatched = [own.assignment.channel for own in matches if not own.assignment.column and not own.is_user_choice]
+        if unmatched := [name for name in unmatched if name in controller.parsed.undifferentiated]:
+            show_notice([CONSTANT_ADVICE.format(name) for name in unmatched])
         if all(not item.assignment.column for item in matches):
             show_notice("No column is assigned to a channel yet; choose at least one.", "warning")
 

@@ -13,6 +13,7 @@ import streamlit as st
 from lodekit.errors import LodekitError
 from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice, show_table
 from lodekit.studio.controller import (
+    OUTDATED_MESSAGE,
     TASK_LABELS,
     SessionController,
     collect_task,
@@ -27,10 +28,12 @@ from lodekit.studio.session_files import (
     MAX_UPLOAD_BYTES,
     SESSION_SUFFIX,
     SYSTEM_FILE,
+    changed_settings,
     generate_script,
     generate_shell,
     pack_fit,
     pack_session,
+    read_fit_session,
 )
 from lodekit.support.text import as_sentence, format_percent, significant_digits
 
@@ -40,12 +43,14 @@ def render_fit(controller: SessionController) -> None:
     show_heading("Fit")
     own = controller.session
     go, how = st.columns([2, 7], vertical_alignment="center")
-    ready = controller.system is not None and own.file != "" and controller.task is None
+    ready = bool(controller.parsed.equations) and own.file != "" and controller.task is None
     if go.button("Fit", type="primary", icon=":material/play_arrow:", key="fit", disabled=not ready, width="stretch"):
         start_fit_or_report(controller)
         st.rerun()
     with how, st.popover("Fit options", icon=":material/tune:"):
         _edit_fit_choices(controller)
+    if controller.is_outdated:
+        show_notice(OUTDATED_MESSAGE, "warning")
     _show_task(controller, "fit", "free")
     if not own.tray:
         if controller.task is None:
@@ -127,6 +132,9 @@ def show_result(controller: SessionController, name: str) -> None:
         show_notice(found.get("trouble", "The result of this fit is missing."), "warning")
         return
     _show_badges(name, found)
+    changed = changed_settings(controller.folder / name, controller.resolved_session(), controller.parsed.equations)
+    if changed:
+        show_notice(f"{name} belongs to earlier settings: {', '.join(changed)}.", "warning")
     if found["warnings"]:
         show_notice([as_sentence(text) for text in found["warnings"]], "warning")
     left, right = st.columns([6, 7], gap="large")
@@ -240,7 +248,7 @@ def _show_validation(validation: Mapping[str, Any], name: str) -> None:
             steps = [f"{each:.1f} %" if each is not None else "–" for each in percents]
             lines.append([channel, cell, (format_percent(own["coverage"]), own["coverage"]), " / ".join(steps)])
         ahead = list(next(iter(validation["channels"].values()))["ahead"])
-        head = ["channel", "fit of the free run", "in 95 % band", f"fit {', '.join(ahead)} lines ahead"]
+        head = ["channel", "fit of the free run", "in 95 % band", f"fit {', '.join(ahead)} rows ahead"]
         show_table(head, lines, numeric_columns=[1, 2, 3], aria_label="Validation")
         given = ", ".join(validation["given"]) or "the initial state only"
         st.caption(f"Free run from {given}; {validation['start']}.")
@@ -326,18 +334,20 @@ def render_downloads(controller: SessionController) -> None:
     show_heading("Download")
     left, right = st.columns([5, 7], gap="large")
     with left:
+        name = ""
         if controller.session.tray:
-            _offer_fit_files(controller)
+            name = _offer_fit_files(controller)
         else:
             show_notice("After a fit, you can download its report here, and all files: model, predictions and figures.")
         _offer_session(controller)
     with right:
-        _show_scripts(controller)
+        _show_scripts(controller, name)
 
 
-def _offer_fit_files(controller: SessionController) -> None:
+def _offer_fit_files(controller: SessionController) -> str:
+    """Offer the files of a fit, and return the name of the fit that the user chose."""
     tray = controller.session.tray
-    name = st.selectbox("Fit to download", tray, index=len(tray) - 1, key=f"take-{len(tray)}-{tray[-1]}")
+    name = str(st.selectbox("Fit to download", tray, index=len(tray) - 1, key=f"take-{len(tray)}-{tray[-1]}"))
     folder, found = controller.folder / name, read_fit_result(controller, name, "files")
     _show_task(controller, "deliver")
     if not found:
@@ -345,15 +355,17 @@ def _offer_fit_files(controller: SessionController) -> None:
         if st.button("Create report and files", key="deliver", icon=":material/description:", disabled=busy):
             start_export(controller, name, figures=find_spec("matplotlib") is not None)
             st.rerun()
-        return
+        return name
     if "trouble" in found:
         show_notice(found["trouble"], "warning")
-        return
+        return name
     options: dict[str, Any] = {"on_click": "ignore", "icon": ":material/download:"}
     report, pack = folder / "files" / "report.html", partial(pack_fit, folder, found["files"])
     st.download_button("Report", report.read_bytes, f"{name}.html", "text/html", key=f"get-report-{name}", **options)
     st.download_button("All files (zip)", pack, f"{name}.zip", "application/zip", key=f"get-all-{name}", **options)
-    st.caption(" ".join(["The zip file has script, system file, data, model and results.", *found["remarks"]]))
+    contents = "The zip file contains the script, the system file, the data, the model and the results."
+    st.caption(" ".join([contents, *found["remarks"]]))
+    return name
 
 
 def _offer_session(controller: SessionController) -> None:
@@ -378,12 +390,18 @@ def _offer_session(controller: SessionController) -> None:
         show_notice(trouble, "warning")
 
 
-def _show_scripts(controller: SessionController) -> None:
-    if controller.system is None or not controller.session.file:
+def _show_scripts(controller: SessionController, fit: str) -> None:
+    """Show commands and code for a fit, or for the current settings if there is none yet."""
+    if fit:
+        folder = controller.folder / fit
+        own, text = read_fit_session(folder), (folder / SYSTEM_FILE).read_text(encoding="utf-8")
+    elif not controller.parsed.equations or not controller.session.file:
         show_notice("Once there are equations and data, equivalent shell commands and Python code appear here.")
         return
-    own, text = controller.resolved_session(), controller.system_file()
-    st.markdown("**Equivalent shell commands**, in a folder with the system file and the data file")
+    else:
+        own, text = controller.resolved_session(), controller.system_file()
+    of_fit = f" for {fit}" if fit else ""
+    st.markdown(f"**Equivalent shell commands**{of_fit}, in a folder with the system file and the data file")
     st.code(generate_shell(own), language="bash", wrap_lines=True)
     st.markdown("**Equivalent Python code**")
     st.code(generate_script(own), language="python", wrap_lines=True)

@@ -20,12 +20,14 @@ from lodekit.studio.components import (
     show_table,
     store_edit,
 )
-from lodekit.studio.controller import SessionController, start_fit_or_report
+from lodekit.studio.controller import OUTDATED_MESSAGE, SessionController, start_fit_or_report
 from lodekit.studio.figures import pole_plot_svg
 from lodekit.studio.session import ParameterEntry, ParsedEquations
 from lodekit.support.text import as_sentence, format_count
 
 OWN_EQUATIONS = "your own equations"
+EMPTY_MESSAGE = """Type equations, or choose an example. For example, x' = -a*x + u describes a heated room; x is its \
+temperature above outdoors."""
 
 
 @st.fragment
@@ -39,14 +41,14 @@ def render_system(controller: SessionController) -> None:
     with right:
         parsed = controller.parsed
         if parsed.is_empty:
-            show_notice("Type equations, or choose an example. x' = -a*x + u describes a heated room that loses heat.")
+            show_notice(EMPTY_MESSAGE)
         elif not parsed.equations:
             show_notice(parsed.error, "warning")
         else:
             _show_analysis(parsed)
     if parsed.equations:
         _show_algebra(controller, parsed)
-    if rested and st.session_state.get("drawn system") != controller.system:
+    if rested and st.session_state.get("drawn system") != parsed:
         # The steps below still show other equations; they are updated when the user stops typing.
         st.rerun()
 
@@ -57,7 +59,11 @@ def _choose_example(controller: SessionController) -> None:
     now = controller.session.example if controller.example is not None else OWN_EQUATIONS
     labels = {name: f"{name.replace('_', ' ')}: {item['story']}" for name, item in ready.items()}
     options = {"options": names, "format_func": lambda name: labels.get(name, name)}
-    chosen = edit_value(st.selectbox, "Start with an example", now, "example", **options)
+    # Each value that the user did not choose is a new box, so that a late answer of the browser is not a new choice.
+    edition, before = st.session_state.get("example before", (0, now))
+    edition += before != now
+    st.session_state["example before"] = edition, now
+    chosen = edit_value(st.selectbox, "Start with an example", now, f"example-{edition}", **options)
     if chosen not in (now, OWN_EQUATIONS):
         controller.set_example(chosen)
         st.rerun()
@@ -69,7 +75,7 @@ def _edit_equations(controller: SessionController) -> bool:
     text, rest = equation_editor(own.equations, key="equations")
     declared = edit_value(
         st.text_input,
-        "Parameters that are not recognised automatically",
+        "Additional parameters (constants such as offsets)",
         own.declared,
         "declared",
         max_chars=2000,
@@ -250,8 +256,8 @@ def _offer_fit(controller: SessionController) -> None:
         "Fit from here",
         key="fit-from-here",
         icon=":material/play_arrow:",
-        disabled=controller.task is not None or controller.session.file == "",
-        help="Start the search at the values of the sliders.",
+        disabled=controller.task is not None or controller.session.file == "" or controller.is_outdated,
+        help=OUTDATED_MESSAGE if controller.is_outdated else "Start the search at the values of the sliders.",
     )
     if go:
         start_fit_or_report(controller, starts=True)

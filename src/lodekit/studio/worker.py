@@ -118,8 +118,11 @@ def _record_figures(gp: LODEGP, name: str, fit: Fit) -> dict[str, Any]:
         # Priors that are too rough for samples at many times have no samples here.
         caption = "Posterior mean and 95 % band, without measurement noise."
     plots = {"Curves": (data, layout, caption), **residual_plots(subject)}
-    figures = {title: dict(zip(("data", "layout", "caption"), plot, strict=True)) for title, plot in plots.items()}
-    figures["Curves"]["panels"] = subject.observables
+    figures: dict[str, dict[str, Any]] = {
+        title: dict(zip(("data", "layout", "caption"), plot, strict=True)) for title, plot in plots.items()
+    }
+    window = fit.clock.wall_clock_times(fit.measurements.window)
+    figures["Curves"] |= {"panels": subject.observables, "window": window}
     return figures
 
 

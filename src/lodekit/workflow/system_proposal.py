@@ -31,16 +31,16 @@ class ColumnRole:
 
 
 def guess_column_roles(
-    preview: TablePreview, system: System | None = None, mapping: Mapping[str, str] | None = None
+    preview: TablePreview, channels: Sequence[str] | None = None, mapping: Mapping[str, str] | None = None
 ) -> list[ColumnRole]:
-    """Return the roles of columns: those of a system's channels, or all numeric ones."""
-    if system is None:
+    """Return the roles of columns: those of some channels, or all numeric ones."""
+    if channels is None:
         usable = [column for column in preview.columns if not column.is_constant]
         return _guess_roles(dict(zip(_channel_names(usable, preview.has_header), usable, strict=True)))
     time = None if preview.time is None or "t" in (mapping or {}) else preview.time.name
     known, syntax = {column.name: column for column in preview.columns}, ArgumentSyntax(in_shell=True)
     try:
-        places = resolve_columns(preview.names, system.plain_channels, mapping, time, syntax=syntax).values
+        places = resolve_columns(preview.names, channels, mapping, time, syntax=syntax).values
     except DataError:
         if preview.has_header or mapping:
             raise
