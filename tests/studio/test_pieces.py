@@ -19,7 +19,7 @@ import pytest
 import lodekit as lk
 from lodekit.cli.programs import studio
 from lodekit.data.preview import preview_table
-from lodekit.data.row_store import ONLY_INPUTS
+from lodekit.data.row_store import missing_outputs_error
 from lodekit.data.tables.columns import resolve_columns
 from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics import messages
@@ -537,7 +537,7 @@ def test_advice_on_the_page_names_its_controls_and_no_arguments_or_options() -> 
         with pytest.raises(DataError) as caught:
             resolve_columns(names, ["y"])
         assert not foreign.search(to_page_advice(str(caught.value)))
-    assert to_page_advice(ONLY_INPUTS).endswith("choose it in step 2")
+    assert to_page_advice(str(missing_outputs_error(["u"]))).endswith("choose it in step 2")
     with pytest.raises(ParameterError) as refused:
         ParameterEntry("a", 5.0, is_fixed=True, bounds="0 to 3").parameter()
     assert to_page_advice(str(refused.value)).endswith("change the value or the limits in step 3")

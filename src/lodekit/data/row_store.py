@@ -31,15 +31,14 @@ _CHUNK_ROWS = 200_000
 FilterCheckpoint = tuple[float, float, tuple[Array, Array, Array, Array]]
 
 
-def missing_outputs_error(
-    found: Sequence[str], wanted: Sequence[str] = ("CHANNEL",), notes: Sequence[str] = ()
-) -> DataError:
+def missing_outputs_error(found: Sequence[str], wanted: Sequence[str] = (), notes: Sequence[str] = ()) -> DataError:
     """Return the error if only known inputs were found, given the other channels and notes about columns."""
     columns = [f"{note}; " for note in notes if note.startswith("no column for ")]
+    name, named = (wanted[0], f" ({', '.join(wanted)})") if wanted else ("CHANNEL", "")
     return DataError(
-        f"expected measurements of a channel that responds to the inputs ({', '.join(wanted)}), got only "
-        f"{', '.join(found)}; {''.join(columns)}if its column has another name, use "
-        f"columns={{{wanted[0]!r}: 'COLUMN'}}, or --map {wanted[0]}=COLUMN on the command line"
+        f"expected measurements of a channel that responds to the inputs{named}, got only {', '.join(found)}; "
+        f"{''.join(columns)}if its column has another name, use --map {name}=COLUMN, or "
+        f"columns={{{name!r}: 'COLUMN'}} in Python"
     )
 
 
