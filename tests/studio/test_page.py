@@ -380,17 +380,3 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(place: tuple[Any, st
     )
     assert ground == "rgb(18, 23, 28)"
     context.close()
-
-
-def test_typed_equations_are_not_replaced_by_the_example_that_was_chosen_before(newcomer: Visitor) -> None:
-    newcomer.take_example("heating")
-    newcomer.simulate()
-    for text in ("dx/dt = -x", "x' = -3*x", "dx/dt = -x + u", "z' = -q*z"):
-        newcomer.type(text)
-        newcomer.page.wait_for_timeout(700)
-    newcomer.settle()
-    assert newcomer.editor().input_value() == "z' = -q*z"
-    expect(newcomer.page.get_by_role("button", name="Fit", exact=True)).to_be_enabled()
-    newcomer.type("z' = -q*z^2")
-    newcomer.sees("Correct the equations in step 1 first.")
-    expect(newcomer.page.get_by_role("button", name="Fit", exact=True)).to_be_disabled()
