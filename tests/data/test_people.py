@@ -258,7 +258,7 @@ def test_a_window_leaves_other_rows_out(tmp_path: Path, monkeypatch: pytest.Monk
     assert (found.window, found.size) == ((60.0, 150.0), 4)
     for window, match in (
         ((8, 2), "expected the first time before the last, got t = 8 and 2"),
-        ((20, 30), "expected rows( between the times 20 and 30| of measurements), found none"),
+        ((20, 30), "expected rows( from t = 20 until t = 30| of measurements), found none"),
         (("soon", None), "expected a number or a date such as .* for the first time, got 'soon'"),
         ((None, "2026-03-01"), "the last time is a date, but the times are numbers"),
         ((np.nan, None), "expected a finite time for the first time"),

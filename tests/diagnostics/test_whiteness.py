@@ -118,7 +118,7 @@ def test_few_residuals_say_nothing() -> None:
 
 def test_residuals_that_nobody_saw_are_not_called_few() -> None:
     """Of sums there are no residuals, however many measurements there were."""
-    assert "measurements were summed" in describe_check(ResidualCheck("y", 3000, 0, math.nan, math.nan, math.nan))
+    assert "only sums of them were kept" in describe_check(ResidualCheck("y", 3000, 0, math.nan, math.nan, math.nan))
     assert "too few" in describe_check(ResidualCheck("y", 3, 3, 1.0, 0.0, 0.9))
 
 

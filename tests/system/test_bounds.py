@@ -79,13 +79,13 @@ EXPECTED = {
     "500 channels": ["499 functions of time can be chosen freely, for example x0, x1", "The system is controllable"],
     "5x5": [
         "five initial values",
-        "mode of order 5 with d^5 + (-a00 - a11 - a22 - a33 - a44)*d^4",
+        "mode of order 5 with characteristic equation d^5 + (-a00 - a11 - a22 - a33 - a44)*d^4",
         "was not determined",
     ],
     "5x5, shown": [
         "Equations\n",
         "not determined: the symbolic expressions grow too large",
-        "mode of order 5 with d^5",
+        "mode of order 5 with characteristic equation d^5",
     ],
     "5x5, driven": ["any one of x0, x1, x2, x3, x4 or u", "The system is controllable", "was not determined"],
     "7x7, driven, shown": [

@@ -374,13 +374,8 @@ def simulate_response(
     signals = _parse_inputs(fit, inputs, times)
     mean, variance = np.zeros((2, 0, len(texts)))
     with np.errstate(all="ignore"):
-        is_new, after = _is_new_start(start), float(times.max(initial=-np.inf))
-        logged = {name: old for name, old in fit.measurements.inputs.items() if name not in signals}
-        if missing := [name for name, old in logged.items() if is_new or (signals and after > _end_of_input(fit, old))]:
-            advice = (
-                f"add it to the inputs, as samples or as a number: '{missing[0]}': {logged[missing[0]].at(after):.4g}"
-            )
-            raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; {advice}")
+        is_new = _is_new_start(start)
+        _check_inputs(fit, signals, np.inf if is_new else float(times.max(initial=-np.inf)) if signals else -np.inf)
         if len(times) and is_new:
             # A constant has one sample, at any time.
             starts = [float(signal.times[0]) for signal in signals.values() if len(signal.times) > 1]
@@ -464,9 +459,17 @@ def _parse_inputs(fit: Fit, inputs: Any, times: Array) -> dict[str, InputSignal]
     return found
 
 
-def _end_of_input(fit: Fit, signal: InputSignal) -> float:
-    """Return the time after which an input of the fit is unknown: that of its last sample, or the end of the record."""
-    return max(fit.measurements.window[1], float(signal.times[-1])) if len(signal.times) > 1 else np.inf
+def _check_inputs(fit: Fit, signals: Mapping[str, InputSignal], stop: float) -> None:
+    """Raise if an input is neither given nor known from the record until a time; infinite if all must be given."""
+    last, missing = fit.measurements.window[1], list[str]()
+    for name, old in fit.measurements.inputs.items():
+        # A constant has one sample, at any time.
+        end = max(last, float(old.times[-1])) if len(old.times) > 1 else np.finfo(float).max
+        missing += [name] if name not in signals and stop > end else []
+    if missing:
+        value = fit.measurements.inputs[missing[0]].at(last)
+        advice = f"add it to the inputs, as samples or as a number: '{missing[0]}': {value:.4g}"
+        raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; {advice}")
 
 
 def _splice_input(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, start: object) -> InputSignal:
