@@ -94,7 +94,8 @@ def main() -> None:
     _load_start_file(controller)
     collect_task(controller)
     # The first step compares this with the typed text, and draws the page again if the steps below are out of date.
-    st.session_state["drawn"], st.session_state["drawn system"] = controller.state, controller.parsed
+    drawn = controller.system, controller.parsed.equations
+    st.session_state["drawn"], st.session_state["drawn system"] = controller.state, drawn
     for step in (render_system, render_data, render_parameters, render_fit, render_comparison, render_downloads):
         try:
             step(controller)

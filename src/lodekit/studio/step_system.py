@@ -48,7 +48,7 @@ def render_system(controller: SessionController) -> None:
             _show_analysis(parsed)
     if parsed.equations:
         _show_algebra(controller, parsed)
-    if rested and st.session_state.get("drawn system") != parsed:
+    if rested and st.session_state.get("drawn system") != (controller.system, parsed.equations):
         # The steps below still show other equations; they are updated when the user stops typing.
         st.rerun()
 
