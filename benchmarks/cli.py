@@ -62,9 +62,9 @@ def cpu_seconds(arguments: list[str], folder: str) -> float:
 
 
 def cold_starts(folder: str, runs: int) -> dict[str, float]:
-    """CPU times, and their ratios; the first round, which writes byte code, is left out."""
-    rounds = [{name: cpu_seconds(job, folder) for name, job in COLD_STARTS.items()} for _ in range(runs + 1)]
-    numpy, version, scipy, fit = (min(one[name] for one in rounds[1:]) for name in COLD_STARTS)
+    """CPU times, and their ratios; the first of several rounds, which writes byte code, is left out."""
+    rounds = [{name: cpu_seconds(job, folder) for name, job in COLD_STARTS.items()} for _ in range(runs + (runs > 1))]
+    numpy, version, scipy, fit = (min(one[name] for one in rounds[-runs:]) for name in COLD_STARTS)
     ratios = {
         "lodekit --version / import numpy (required: 1.5)": version / numpy,
         "first fit / import scipy.linalg, scipy.optimize (required: 2)": fit / scipy,

@@ -28,7 +28,7 @@ from lodekit.data.records import Measurements
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
 from lodekit.inference.dense import DenseEngine
-from lodekit.inference.dense.covariance import DenseData
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.inference.dense.torch_evidence import evaluate_on_device
 from lodekit.inference.fallback import FallbackEngine
 from lodekit.prior.prior import Hyperparameters

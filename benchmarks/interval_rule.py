@@ -2,8 +2,12 @@
 
 Small random systems leave parameters open in many ways: symmetries, proportional or constant inputs, lags that can be
 exchanged, hidden states in any unit, one frequency, several optima. Each is fitted with the defaults. A global search
-that shares nothing with the fit but its objective then looks for points within 1.92 of the maximum of the log evidence,
-which is where a 95 % interval ends (Wilks' theorem), and compares them with all that was reported.
+then looks for points within 1.92 of the maximum of the log evidence, which is where a 95 % interval ends (Wilks'
+theorem), and compares them with all that was reported.
+
+The search consists of differential evolution and of 200 local searches from random points. If the equations determine
+the channels, it does not use the library: `RestrictedLikelihood` computes the evidence from the matrices of the state
+space, for hundreds of points at once. A value counts as excluded if the objective of the fit confirms it.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ class OpenCase:
     """A system and data that leave some of its parameters open, or not.
 
     options: Arguments of the estimator.
+    plant: The equations with their state space.
+    driven: All inputs of the state space at the times, ones for constants; (inputs, rows).
     """
 
     name: str
@@ -45,6 +51,8 @@ class OpenCase:
     times: Array
     data: Mapping[str, Array]
     options: Mapping[str, Any]
+    plant: Plant | None = None
+    driven: Array | None = None
 
     def fit(self) -> Fit:
         """Fit the system with the defaults."""
@@ -57,6 +65,8 @@ class Plant:
 
     A parameter T is a dead time of all inputs.
 
+    matrices: A and B of the plant that is simulated.
+    model: A and B of the equations, if these are not the same; arrays of values give arrays as entries.
     inputs: How the inputs look: "steps", "random", "constant", "sine", or a combination of those before.
     is_steady: Whether the output is a sine, too, and the input is measured with noise.
     outputs: The names of the measured states.
@@ -68,11 +78,22 @@ class Plant:
     options: Mapping[str, Any] = field(default_factory=dict)
     is_steady: bool = False
     outputs: str = "y"
+    model: Callable[..., tuple[Any, Any]] | None = None
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether the parameters, known inputs and a diffuse initial state determine the measured channel."""
+        return bool(self.inputs) and not self.is_steady and not self.options and len(self.outputs) == 1
 
 
 def second_order(a: float, b: float, c: float) -> tuple[Any, Any]:
     """Return the state space of a mass a, a damper b and a spring c."""
     return [[0, 1], [-c / a, -b / a]], [[0], [1 / a]]
+
+
+def first_order(a: float, b: float) -> tuple[Any, Any]:
+    """Return the state space of a time constant a and a gain b."""
+    return [[-1 / a]], [[b / a]]
 
 
 PLANTS = {
@@ -95,14 +116,16 @@ PLANTS = {
     ),
     "hidden gain": Plant("h' = -a*h + b*u; y' = -c*y + d*h", lambda a, b, c, d: ([[-c, d], [0, -a]], [[0], [b]])),
     "similarity": Plant(
-        "y' = -a*y + b*z + u; z' = c*y - d*z", lambda a, b, c, d: ([[-a, b], [c, -d - b * c / a]], [[1], [0]])
+        "y' = -a*y + b*z + u; z' = c*y - d*z",
+        lambda a, b, c, d: ([[-a, b], [c, -d - b * c / a]], [[1], [0]]),
+        model=lambda a, b, c, d: ([[-a, b], [c, -d]], [[1], [0]]),
     ),
     "exchange": Plant(
         "y' = -a*(y - z) + c*u; z' = a*(y - z) - b*z", lambda a, c, b: ([[-a, a], [a, -a - b]], [[c], [0]])
     ),
-    "weak": Plant("y' = -a*y + b*u", lambda a, b: ([[-a]], [[0.02 * b]])),
-    "slow": Plant("a*y' + y = b*u", lambda a, b: ([[-0.02 / a]], [[0.02 * b / a]])),
-    "fast": Plant("a*y' + y = b*u", lambda a, b: ([[-20 / a]], [[20 * b / a]])),
+    "weak": Plant("y' = -a*y + b*u", lambda a, b: ([[-a]], [[0.02 * b]]), model=lambda a, b: ([[-a]], [[b]])),
+    "slow": Plant("a*y' + y = b*u", lambda a, b: ([[-0.02 / a]], [[0.02 * b / a]]), model=first_order),
+    "fast": Plant("a*y' + y = b*u", lambda a, b: ([[-20 / a]], [[20 * b / a]]), model=first_order),
     "no input": Plant("y'' + a*y' + b*y = 0", lambda a, b: ([[-min(a, b) / 2, 0], [0, -1]], np.zeros((2, 0))), ()),
     "disturbed": Plant(
         "y' = -a*(y - z) + w; z' = a*(y - z) - b*z + c*u",
@@ -128,7 +151,7 @@ def draw_case(name: str, plant: Plant, generator: np.random.Generator) -> OpenCa
     positive = bool(generator.integers(2))
     inputs = draw_inputs(plant.inputs, times, generator)
     A, B = (np.asarray(part, dtype=float) for part in plant.matrices(**values))
-    driven = np.vstack([inputs, np.ones((B.shape[1] - len(inputs), rows))])
+    sampled = driven = np.vstack([inputs, np.ones((B.shape[1] - len(inputs), rows))])
     if late := round(4.0 * values.get("T", 0.0) / step):
         driven = np.hstack([np.repeat(driven[:, :1], late, axis=1), np.repeat(driven, 4, axis=1)])[:, : 4 * rows]
     state = generator.standard_normal(len(A)) * (1.0 if generator.integers(2) else 0.0)
@@ -148,7 +171,7 @@ def draw_case(name: str, plant: Plant, generator: np.random.Generator) -> OpenCa
     elif known:
         options["inputs"] = dict.fromkeys(known, "hold")
     label = f"{name}{', positive' if positive else ''}"
-    return OpenCase(label, lk.System(plant.equations, parameters=parameters), times, data, options)
+    return OpenCase(label, lk.System(plant.equations, parameters=parameters), times, data, options, plant, sampled)
 
 
 def draw_inputs(kinds: tuple[str, ...], times: Array, generator: np.random.Generator) -> Array:
@@ -182,11 +205,115 @@ def respond(A: Array, B: Array, inputs: Array, step: float, state: Array) -> Arr
     return np.array(found)
 
 
+def exponentials(matrices: Array) -> Array:
+    """Return the exponential of each matrix, (k, n, n), by a Taylor series of halved matrices and squaring."""
+    norms = np.abs(matrices).sum(axis=2).max(axis=1)
+    halvings = np.ceil(np.log2(np.maximum(norms, 1e-300) / 0.5)).clip(0, 60).astype(int)
+    scaled, unit = matrices / 2.0 ** halvings[:, None, None], np.eye(matrices.shape[1])
+    found = np.broadcast_to(unit, matrices.shape)
+    for order in range(15, 0, -1):
+        found = unit + scaled @ found / order
+    for number in range(halvings.max(initial=0)):
+        rest = halvings > number
+        found[rest] = found[rest] @ found[rest]
+    return found
+
+
+class RestrictedLikelihood:
+    """The log evidence of a case at many points at once, from textbook formulas, up to a constant.
+
+    With a diffuse initial state and noise of the best size under its weak prior, it is -(N - n - 1)/2 log |r|^2 for N
+    measurements, n states and
+    the residuals r of a regression of the measurements, without the response from rest, on the free decays.
+    """
+
+    def __init__(self, case: OpenCase, fit: Fit) -> None:
+        assert case.plant is not None
+        assert case.driven is not None
+        self.matrices, self.driven = case.plant.model or case.plant.matrices, case.driven
+        self.step, self.y = float(case.times[1] - case.times[0]), np.asarray(case.data["y"])
+        self.transforms = [fit.layout.transforms[number] for number in fit.layout.free_parameters]
+
+    def values(self, x: Array) -> list[Array]:
+        """Return the parameters at points of the search, shape (k, p), each of shape (k,)."""
+        return [
+            each.scale * np.sinh(column) if each.is_unbounded else np.exp(column)
+            for each, column in zip(self.transforms, x.T, strict=True)
+        ]
+
+    @np.errstate(all="ignore")
+    def residuals(self, x: Array) -> Array:
+        """Return the residuals at points of the search, shapes (k, p) and (k, N); infinite if there are none."""
+        A, B = self.matrices(*self.values(x))
+        n, m, count = len(A), len(self.driven), len(x)
+        whole = np.zeros((count, n + m, n + m))
+        for i in range(n):
+            for j, entry in enumerate([*A[i], *B[i]]):
+                whole[:, i, j] = entry
+        whole = exponentials(self.step * whole)
+        across, inflow = whole[:, :n, :n], whole[:, :n, n:] @ self.driven
+        # The response from rest, and the free decay of each state.
+        states, outputs = np.zeros((count, n, n + 1)), np.empty((len(self.y), count, n + 1))
+        states[:, :, 1:] = np.eye(n)
+        for row in range(len(self.y)):
+            outputs[row] = states[:, 0]
+            states = across @ states
+            states[:, :, 0] += inflow[:, :, row]
+        outputs = np.moveaxis(outputs, 0, 1)
+        regular = np.isfinite(outputs).all(axis=(1, 2))
+        decays, rest = outputs[regular, :, 1:], self.y - outputs[regular, :, 0]
+        Q = np.linalg.qr(decays / np.maximum(np.abs(decays).max(axis=1, keepdims=True), 1e-300))[0]
+        found = np.full((count, len(self.y)), 1e150)
+        found[regular] = rest - np.squeeze(Q @ (np.swapaxes(Q, 1, 2) @ rest[:, :, None]), 2)
+        return found
+
+    def heights(self, x: Array) -> Array:
+        """Return the log evidence at points of the search, shapes (k, p) and (k,)."""
+        return self._heights(self.residuals(x), len(self.matrices(*self.values(x[:1]))[0]))
+
+    def _heights(self, residuals: Array, n: int) -> Array:
+        heights: Array = -0.5 * (len(self.y) - n - 1) * np.log(np.sum(residuals**2, axis=1))
+        return heights
+
+    @np.errstate(all="ignore")
+    def maximize(self, x: Array, low: Array, high: Array, held: int | None = None, steps: int = 40) -> Array:
+        """Return the ends of Levenberg-Marquardt searches from many points, with one parameter held or none; (k, p)."""
+        x, p, free = x.clip(low, high), x.shape[1], [k for k in range(x.shape[1]) if k != held]
+        if not free:
+            return x
+        damping, residuals, running = np.full(len(x), 1e-2), self.residuals(x), np.arange(len(x))
+        for _ in range(steps):
+            part, rest, weight = x[running], residuals[running], damping[running]
+            before = np.sum(rest**2, axis=1)
+            moved = np.repeat(part[:, None, :], len(free), axis=1)
+            moved[:, range(len(free)), free] += 1e-6
+            slopes = (self.residuals(moved.reshape(-1, p)).reshape(len(part), len(free), -1) - rest[:, None]) / 1e-6
+            normal = slopes @ np.swapaxes(slopes, 1, 2)
+            diagonal = np.einsum("kii->ki", normal)
+            diagonal += weight[:, None] * np.maximum(diagonal, 1e-9 * before[:, None])
+            gradient = slopes @ rest[:, :, None]
+            usable = np.isfinite(normal).all(axis=(1, 2)) & (np.abs(normal).max(axis=(1, 2)) < 1e100)
+            normal[~usable], gradient[~usable] = np.eye(len(free)), 0.0
+            tried = part.copy()
+            tried[:, free] -= np.linalg.solve(normal, gradient)[:, :, 0].clip(-2.0, 2.0)
+            tried = tried.clip(low, high)
+            new = self.residuals(tried)
+            after = np.sum(new**2, axis=1)
+            better = after < before
+            x[running[better]], residuals[running[better]] = tried[better], new[better]
+            damping[running] = np.where(better, weight / 5.0, weight * 4.0)
+            # A step that gains less than a thousandth of a nat is the last one.
+            running = running[np.where(better, after < before * (1.0 - 1e-4), weight < 1e6)]
+            if not len(running):
+                break
+        return x
+
+
 class Watched:
     """The objective of a fit with a record of all points that were evaluated."""
 
-    def __init__(self, fit: Fit) -> None:
-        self.objective, self.best = fit.setup.objective, fit.optimum.x.copy()
+    def __init__(self, fit: Fit, likelihood: RestrictedLikelihood | None = None) -> None:
+        self.objective, self.best, self.likelihood = fit.setup.objective, fit.optimum.x.copy(), likelihood
         self.low, self.high = self._box(fit)
         self.points: list[Array] = [fit.optimum.x]
         self.values: list[float] = [fit.setup.objective.value(fit.optimum.x)]
@@ -221,6 +348,23 @@ class Watched:
             self.values.append(value)
         return value
 
+    @np.errstate(all="ignore")
+    def search(self, points: Array, held: int | None = None) -> float:
+        """Search with the restricted likelihood from many points, (k, p), and keep the best ends.
+
+        Returns the largest value of the objective that they have, relative to the maximum.
+        """
+        assert self.likelihood is not None
+        count, top = points.shape[1], -math.inf
+        ends = self.likelihood.maximize(points, self.low[:count], self.high[:count], held)
+        residuals = self.likelihood.residuals(np.concatenate([self.best[None, :count], ends]))
+        squares = np.sum(residuals**2, axis=1)
+        order = np.argsort(squares[1:], kind="stable")
+        for k in order[: 40 if held is None else 3]:
+            noise = self.best[count:] + 0.5 * math.log(squares[k + 1] / squares[0])
+            top = max(top, self.value(np.concatenate([ends[k], noise])))
+        return top - max(self.values)
+
     def climb(self, x: Array, axes: Array, steps: int = 30) -> float:
         """Search for a maximum from a point along the columns of `axes`, and return its height; shapes (n,), (n, k)."""
 
@@ -233,10 +377,43 @@ class Watched:
         return -float(minimize(descend, np.zeros(axes.shape[1]), jac=True, method="L-BFGS-B", options=options).fun)
 
 
-def search_globally(fit: Fit, seed: int, starts: int = 5, generations: int = 6) -> Watched:
-    """Return all points of differential evolution, and of local searches from the best of many random points."""
-    watched, generator = Watched(fit), np.random.default_rng(seed)
+def draw_points(watched: Watched, fit: Fit, generator: np.random.Generator, count: int) -> Array:
+    """Return random points of the search, (k, n): most of them around the estimate, of either sign if it is free."""
+    drawn = np.tile(fit.optimum.x, (count, 1))
+    for k, number in enumerate(fit.layout.free_parameters):
+        drawn[:, k] = generator.uniform(watched.low[k], watched.high[k], count)
+        near = generator.random(count) < 0.7
+        drawn[near, k] = fit.optimum.x[k] + generator.normal(0.0, 1.5, int(near.sum()))
+        if fit.layout.transforms[number].is_unbounded:
+            drawn[:, k] *= generator.choice([-1.0, 1.0], count)
+    return drawn
+
+
+def search_globally(
+    fit: Fit, seed: int, likelihood: RestrictedLikelihood | None = None, starts: int = 5, generations: int = 6
+) -> Watched:
+    """Return all points of differential evolution, and of local searches from random points.
+
+    With a restricted likelihood, these are 200 searches and 60 generations; without, searches from the best of many
+    random points.
+    """
+    watched, generator = Watched(fit, likelihood), np.random.default_rng(seed)
     limits = list(zip(watched.low, watched.high, strict=True))
+    if likelihood:
+        count = len(likelihood.transforms)
+        ends = differential_evolution(
+            lambda x: np.minimum(-likelihood.heights(x.T), 1e12),
+            limits[:count],
+            maxiter=60,
+            popsize=10,
+            polish=False,
+            rng=generator,
+            init="sobol",
+            updating="deferred",
+            vectorized=True,
+        ).population
+        watched.search(np.concatenate([ends, draw_points(watched, fit, generator, 200)[:, :count]]))
+        return watched
     differential_evolution(
         lambda x: min(-watched.value(x), 1e12),
         limits,
@@ -246,14 +423,7 @@ def search_globally(fit: Fit, seed: int, starts: int = 5, generations: int = 6) 
         rng=generator,
         init="sobol",
     )
-    theta = fit.layout.slices.theta
-    drawn = np.tile(fit.optimum.x, (25 * starts, 1))
-    for k in range(theta.stop):
-        drawn[:, k] = generator.uniform(watched.low[k], watched.high[k], len(drawn))
-        near = generator.random(len(drawn)) < 0.7
-        drawn[near, k] = fit.optimum.x[k] + generator.normal(0.0, 1.5, int(near.sum()))
-        if fit.layout.transforms[fit.layout.free_parameters[k]].is_unbounded:
-            drawn[:, k] *= generator.choice([-1.0, 1.0], len(drawn))
+    drawn = draw_points(watched, fit, generator, 25 * starts)
     heights = np.array([watched.value(x) for x in drawn])
     for k in np.argsort(-heights)[:starts]:
         watched.climb(drawn[k], np.eye(len(drawn[k])))
@@ -282,6 +452,9 @@ def find_excluded(
             limit = edge + SHARE * (edge - value)
             if not math.isfinite(edge) or edge == value or not transform.low < limit < transform.high:
                 continue
+            if watched.likelihood:
+                _search_all_beyond(fit, watched, place, transform.inverse(limit + 0.01 * (limit - value)), edge > value)
+                continue
             for target in (limit + 0.01 * (limit - value), limit + (limit - value)):
                 if transform.low < target < transform.high:
                     height = _search_beyond(fit, watched, place, transform.inverse(target))
@@ -296,6 +469,20 @@ def find_excluded(
         if heights[best] > -DROP:
             found[name] = {"value": float(values[best]), "height": float(heights[best]), "interval": (low, high)}
     return found
+
+
+def _search_all_beyond(fit: Fit, watched: Watched, place: int, first: float, is_upper: bool) -> None:
+    """Search with one parameter held at values beyond an end of its interval, from good and from random points."""
+    last, count = (watched.high if is_upper else watched.low)[place], len(fit.layout.free_parameters)
+    points, values = np.array(watched.points)[:, :count], np.array(watched.values)
+    generator = np.random.default_rng(place)
+    for target in first + (last - first) * np.array([0.0, 0.01, 0.05, 0.3]):
+        if (last - first) * (1.0 if is_upper else -1.0) < 0.0:
+            break
+        near = points[np.argsort((max(values) - values) + 3.0 * np.abs(points[:, place] - target))[:20]]
+        starts = np.concatenate([near, draw_points(watched, fit, generator, 40)[:, :count]])
+        starts[:, place] = target
+        watched.search(starts, place)
 
 
 def _search_beyond(fit: Fit, watched: Watched, place: int, target: float) -> float:
@@ -345,7 +532,8 @@ def check_case(case: OpenCase, seed: int) -> dict[str, Any]:
         # Rounding leaves no result, which is no wrong one.
         return {"case": case.name, "seed": seed, "gain": 0.0, "excluded": {}, "refused": str(error)}
     intervals = reported(fit)
-    watched = search_globally(fit, seed)
+    is_determined = case.plant is not None and case.plant.is_determined
+    watched = search_globally(fit, seed, RestrictedLikelihood(case, fit) if is_determined else None)
     excluded = find_excluded(fit, watched, intervals)
     return {
         "case": case.name,

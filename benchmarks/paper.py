@@ -15,9 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lodekit.paper.claims import check_claims
-from lodekit.paper.results import RunResults
-from lodekit.paper.tables import make_tables
+from lodekit.paper.claims import RunResults, check_claims
+from lodekit.paper.report import make_tables
 
 FOLDER = Path(__file__).parents[1] / "docs" / "paper"
 

@@ -44,7 +44,7 @@ _TYPE = """async ([text, want]) => {
 }"""
 _SLIDE = """() => {
   const now = () => {
-    const curves = [...document.querySelectorAll("path.lk-curve")];
+    const curves = [...document.querySelectorAll('[aria-label^="Posterior mean of"] path.js-line')];
     return curves.length ? curves.map(curve => curve.getAttribute("d")).join() : null;
   };
   const before = now();

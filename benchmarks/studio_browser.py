@@ -225,6 +225,19 @@ class Visitor:
         button.click()
         return button
 
+    def download(self, name: str) -> bytes:
+        """Press a button that downloads a file, and return its content.
+
+        Streamlit forgets a file that was just made if the page changes before the browser has fetched it; then the
+        button is pressed again, as a person would do.
+        """
+        for _ in range(5):
+            with self.page.expect_download() as found:
+                self.click(name)
+            if found.value.failure() is None:
+                return Path(found.value.path()).read_bytes()
+        raise AssertionError(f"the download of {name!r} fails: {found.value.failure()}")
+
     def click_text(self, text: str) -> None:
         """Press whatever is called so, once the page has come to rest."""
         self.settle()

@@ -26,12 +26,13 @@ FILES = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "ben
 LONG = ("system/catalog.py",)
 #: Upper limits of the metrics that benchmarks/structure.py prints; a change that exceeds one has to simplify first. The
 #: limit of code lines was 39,000 before records were split at gaps and validated together, 39,300 before dates on
-#: axes, time zones, and residuals, gaps and several tabs in the studio, and 39,500 before time zones and units of
-#: arrays and commands, natural frequencies, plots of free runs in gaps, and messages in the terms of the command line.
+#: axes, time zones, and residuals, gaps and several tabs in the studio, 39,500 before time zones and units of arrays
+#: and commands, natural frequencies, plots of free runs in gaps, and messages in the terms of the command line, and
+#: 39,850 before modules that served only one other module became part of it.
 LIMITS = {
     "files": 220,
     "root entries": 24,
-    "code lines": 39_850,
+    "code lines": 39_810,
     "docstring lines": 13_000,
     "numeric constants": 200,
     "small files": 12,

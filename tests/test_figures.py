@@ -185,7 +185,7 @@ def test_residuals_have_a_panel_for_each_equation(heated: lk.LODEGP) -> None:
         # What is left is rounding, and rounds otherwise in another place of the memory: its size is what counts.
         assert len(drawn) > 10
         assert 0.1 < np.median(drawn) / np.median(expected.residuals[:, j]) < 10
-        bound = line(ax, "uncertainty of the measurement").get_ydata()[0]
+        bound = line(ax, "error of evaluating the residual").get_ydata()[0]
         assert 0.1 < bound / expected.max_errors[j] < 10
         assert ax.get_yscale() == "log"
         assert HEATING.system.equations[j] in texts(ax)

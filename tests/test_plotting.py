@@ -164,3 +164,16 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(LodekitError, match=r"pip install 'lodekit\[plot\]'"):
         plotting.make_panels(1)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "years"),
+    [("2024-12-20", "2025-01-12", "2024–2025"), ("2025-01-02", "2025-01-20", "2025"), ("2024-11-01", "2025-03-01", "")],
+)
+def test_dates_on_both_sides_of_new_year_have_both_years(first: str, last: str, years: str) -> None:
+    figure, (ax,) = plotting.make_panels(1)
+    ax.plot(np.array([first, last], dtype="datetime64[D]").astype(float), [0, 1])
+    plotting.label_time([ax], "d", None)
+    figure.draw_without_rendering()
+    assert ax.xaxis.get_offset_text().get_text() == years
+    assert pickle.loads(pickle.dumps(figure)).axes[0].xaxis.get_offset_text().get_text() == years  # noqa: S301

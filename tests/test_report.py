@@ -372,6 +372,6 @@ def test_known_inputs_open_states_and_times_are_told_in_words() -> None:
     assert "time constant 2 s" in text
     every = [trace for figure in figures(page) for trace in figure["data"]]
     colours = {trace["name"]: trace["line"]["color"] for trace in every if "color" in trace.get("line", ())}
-    assert colours["known"] != colours["mean"]
+    assert colours["known input"] != colours["mean"]
     drawn = {line.get_label(): line.get_color() for ax in gp.plot().axes for line in ax.get_lines()}
     assert drawn["known input"] != drawn["mean"]

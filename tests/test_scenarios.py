@@ -142,8 +142,8 @@ def test_on_the_command_line(gp: lk.LODEGP, tmp_path: Path) -> None:
     again = run("simulate", str(tmp_path / "model.lodekit"), str(tmp_path / "log.csv"), "--map", "u=push")
     assert again.returncode == 0, again.stderr
     partial = run("simulate", str(tmp_path / "model.lodekit"), str(tmp_path / "inputs.csv"), "--start", "x=1")
-    assert "no initial value was given for v" in partial.stderr
-    assert "set it with --start v=VALUE" in partial.stderr
+    assert partial.returncode == 2
+    assert "expected an initial value of v as well, which x leaves open: --start x=1,v=VALUE" in partial.stderr
 
 
 def test_the_command_line_refuses_what_it_would_ignore(gp: lk.LODEGP, tmp_path: Path) -> None:

@@ -187,7 +187,10 @@ def test_a_wrong_model_is_told_by_its_fit_percentage_and_its_coverage(gp: lk.LOD
     assert first.count("of the measurements") == 1
     assert not found.holds
     right = gp.validate(times, data)
-    assert "of y has a fit of" in repr(right)
+    assert f"of y explains {100 * right['y'].explained_variance:.1f} % of the variance, with errors of" in repr(right)
+    # A result without its arrays.
+    assert len(repr(right["y"]).splitlines()) == 1
+    assert f"rmse={right['y'].rmse:.4g}" in repr(right["y"])
     assert "This record confirms the model." in repr(right).splitlines()[0]
     assert right.holds
     # Rows ahead may hold where the free run does not: its band is not praised.
@@ -248,12 +251,92 @@ def test_seven_of_eight_rows_inside_a_band_are_no_sign_of_a_narrow_one(gp: lk.LO
     assert "too narrow" not in describe_channel_validation(outside)
 
 
-def test_a_band_that_holds_everything_is_called_wide() -> None:
-    times = np.arange(300.0)
-    wave, noise = np.sin(times / 9), 0.1 * np.random.default_rng(0).standard_normal(300)
-    for std, is_wide in ((0.1, False), (0.4, True)):
-        found = ChannelValidation("y", times, wave + noise, wave, np.full(300, std))
-        assert ("wider than needed here" in Validation((found,), "", ()).sentences[0]) == is_wide
+def test_a_band_much_wider_than_the_errors_is_reported_for_twenty_rows(gp: lk.LODEGP) -> None:
+    times, data = record(2, 3.0)
+    few = {name: values[:20] for name, values in data.items()}
+    wide, right = (gp.validate(times[:20], few, std, ahead=()) for std in ({"y": 0.25}, {"y": 0.05}))
+    assert wide["y"].excess_width == pytest.approx(5.0, rel=0.3)
+    assert "bands are" in wide.sentences[0]
+    assert wide.to_dict()["channels"]["y"]["excess_width"] == wide["y"].excess_width
+    assert right["y"].excess_width == 1.0
+    assert "wide as needed" not in right.sentences[0]
+
+
+def test_the_width_of_a_band_is_judged_by_the_run_that_is_shown(gp: lk.LODEGP) -> None:
+    times, data = record(2, 3.0)
+    noisy = {name: values[:30].copy() for name, values in data.items()}
+    noisy["y"][:10] += 0.4 * (-1.0) ** np.arange(10)
+    every, later = (gp.validate(times[:30], noisy, {"y": 0.25}, start=start, ahead=()) for start in ("all", 10))
+    assert every["y"].excess_width == 1.0
+    assert later["y"].excess_width > 2.0
+
+
+def slow_errors(generator: np.random.Generator, rows: int, memory: float) -> Array:
+    """Return a stationary first-order autoregression of variance one."""
+    drive = generator.standard_normal(rows) * np.where(np.arange(rows) == 0, 1.0, np.sqrt(1.0 - memory**2))
+    return np.asarray(signal.lfilter([1.0], [1.0, -memory], drive), dtype=np.float64)
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5, 0.9])
+def test_correct_bands_are_not_called_wide_if_errors_are_correlated(memory: float) -> None:
+    generator, rows = np.random.default_rng(0), 20
+
+    def is_wide(factor: float) -> bool:
+        times, errors = np.linspace(0.0, 8.0, rows), slow_errors(generator, rows, memory)
+        return ValidationErrors("y", times, errors, np.full(rows, factor), np.zeros((0, rows))).excess_width > 1.0
+
+    # At most 2 % in simulations of 1000 records.
+    assert sum(is_wide(1.0) for _ in range(200)) <= 10
+    # Slow errors are few independent ones: their size in one record shows little about the band.
+    assert sum(is_wide(5.0) for _ in range(100)) >= {0.0: 98, 0.5: 75, 0.9: 20}[memory]
+    # Errors due to parameters affect all rows together.
+    shifts = 3.0 * np.ones((1, rows))
+    alike = ValidationErrors("y", np.arange(float(rows)), slow_errors(generator, rows, 0.0), np.ones(rows), shifts)
+    assert alike.excess_width == 1.0
+
+
+def test_a_run_that_continues_the_fitted_record_starts_from_its_last_state() -> None:
+    """A store that settles in 200 time units is not visible in ten rows, but in the fitted record."""
+    generator, times = np.random.default_rng(0), np.arange(240.0)
+    u, x, w = np.repeat(generator.integers(0, 3, 24), 10).astype(float), np.zeros(240), np.zeros(240)
+    x[0] = 6.0
+    for k in range(239):
+        w[k + 1] = w[k] + (x[k] - w[k]) / 200.0
+        x[k + 1] = x[k] + (u[k] - 0.5 * (x[k] - w[k]) - 0.1 * x[k]) / 5.0 + 0.05 * generator.standard_normal()
+    data = {"x": x + 0.1 * generator.standard_normal(240), "u": u}
+    (first, later) = ({name: values[part] for name, values in data.items()} for part in (slice(160), slice(160, None)))
+    values = {"C": 5.0, "R": 0.5, "a": 0.1}
+    system = lk.System(
+        "C*x' = u - R*(x - w) - a*x + v; 200*w' = x - w",
+        parameters={n: lk.Parameter(fixed=v) for n, v in values.items()},
+    )
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, disturbances={"v": "white"}, random_state=0).fit(times[:160], first)
+    found, rows = gp.validate(times[160:], later, ahead=()), gp.validate(times[160:], later, start=10, ahead=())
+    assert found.start.startswith("the initial state is that at the end of the fitted record; with all rows, v would")
+    assert len(found["x"].times) == 80
+    mean, std = gp.simulate(times[160:], {"u": (times[160:], u[160:])}, start="end", observable="x", return_std=True)
+    assert found["x"].mean == pytest.approx(mean)
+    assert found["x"].std == pytest.approx(np.hypot(std, gp.noise_["x"]))
+    # The state of the store is better known.
+    assert found["x"].std[-1] < 0.8 * rows["x"].std[-1]
+    assert found["x"].rmse < 0.9 * rows["x"].rmse
+    # On another time axis, the fitted record has no state for it.
+    moved = gp.validate(times[:80] + 1000.0, later, ahead=())
+    assert "the first 10 rows" in moved.start
+    with pytest.raises(lk.LodekitError, match="begins after a fitted one"):
+        gp.validate(times[:80], later, start="end")
+
+
+def test_sixteen_irregular_rows_do_not_confirm_a_model(gp: lk.LODEGP) -> None:
+    times, data = record(2, 3.0)
+    rows = np.sort(np.random.default_rng(0).choice(ROWS, 16, replace=False))
+    log = lk.Observations().add(times[rows], "y", data["y"][rows]).add(times, "u", data["u"])
+    found = gp.validate(log, ahead=())
+    assert found["y"].adequate
+    assert not found["y"].conclusive
+    assert "there are too few measurements to show whether errors are independent" in found.sentences[0]
+    assert "confirms" not in found.sentences[0]
+    assert gp.validate(times, data, ahead=())["y"].conclusive
 
 
 def test_many_records_of_a_true_model_are_not_called_correlated() -> None:
@@ -274,7 +357,9 @@ def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) ->
     assert wide["y"].coverage >= 0.95
     assert wide.calibrated
     assert not wide.adequate
-    assert "The model can be used for such free runs. Errors are correlated (lag 1: 0." in wide.sentences[0]
+    assert f"of the variance, with correlated errors of {wide['y'].rmse:.2g} (RMSE)" in wide.sentences[0]
+    assert "can be used" not in wide.sentences[0]
+    assert "only if you can accept such errors. Errors are correlated (lag 1: 0." in wide.sentences[0]
     assert wide.to_dict()["adequate"] is False
     assert wide.to_dict()["channels"]["y"]["useful"] is True
     assert wide.to_dict()["channels"]["y"]["misses"] == list(wide["y"].misses)
@@ -486,6 +571,9 @@ def test_the_command_line_says_the_same(gp: lk.LODEGP, tmp_path: Path) -> None:
     printed = run(*arguments, "--start", "20", "--ahead", "2")
     assert "Free run from u; the initial state is estimated from the first 20 rows" in printed.stdout
     assert run(*arguments, "--start", "few").returncode == 2
+    overlapping = run(*arguments, "--start", "end")
+    assert overlapping.returncode == 2
+    assert "start='end' is the state at the end of a fitted record" in overlapping.stderr
 
 
 @pytest.mark.parametrize("way", ["absent rows", "empty cells"])

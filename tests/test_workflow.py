@@ -6,6 +6,7 @@ import csv
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import lodekit as lk
 from lodekit.support.files import MODEL_FILE
 from lodekit.workflow import pipeline
-from lodekit.workflow.new_data import columns_of_fit
+from lodekit.workflow.new_data import columns_of_fit, read_record
 from lodekit.workflow.pipeline import FitRun, prediction_table, sample_table
 
 SYSTEM = """
@@ -141,23 +142,6 @@ def test_parameters_are_set_or_refused(
     assert (changed["Ta"].fixed, changed["tau"].start) == (19.0, 7.0)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "name"),
-    [
-        ("lodekit.progress", "lodekit.support.progress", "listening"),
-        ("lodekit.rereading", "lodekit.workflow.new_data", "read_record"),
-        ("lodekit.simulation", "lodekit.results.simulation", "simulate"),
-        ("lodekit.workflow", "lodekit.workflow.new_data", "read_record"),
-        ("lodekit.workflow", "lodekit.workflow.pipeline", "fit_file"),
-        ("lodekit.workflow", "lodekit.workflow.pipeline", "compute_results"),
-        ("lodekit.workflow", "lodekit.workflow.pipeline", "write_results"),
-    ],
-)
-def test_import_paths_of_earlier_versions_still_work(old: str, new: str, name: str) -> None:
-    """Scripts that earlier versions of the studio exported use them."""
-    assert getattr(import_module(old), name) is getattr(import_module(new), name)
-
-
 def test_unknown_modules_are_not_found() -> None:
     with pytest.raises(ModuleNotFoundError):
         import_module("lodekit.nothing")
@@ -170,3 +154,42 @@ def test_no_cell_of_a_table_is_a_formula() -> None:
     assert header == ["record", "'-x", "'=y", "n"]
     assert [row[0] for row in rows] == [*(f"'{text}" for text in texts[:5]), "run 1", "2026-03-01", ""]
     assert all(row[1:] == ["-1.5", "-2.0", "-1"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "options"),
+    [({}, {"window": ("4", None), "noise": "channel", "latent": None}), ({"tau": 30.0}, {"columns": {"T": "2"}})],
+)
+def test_python_code_in_the_report_repeats_the_fit(
+    folder: Path, fixed: dict[str, float], options: dict[str, Any]
+) -> None:
+    place = folder / "shared.toml"
+    place.write_text(SYSTEM.replace("noise = { T = 0.05 }", 'noise = "shared"'))
+    file = pipeline.with_parameter_values(lk.read_system_file(place), fixed, {})
+    # The command line removes the name if the system differs from that of the file.
+    file = replace(file, name="") if fixed else file
+    found, scope = pipeline.fit_file(file, folder / "log.csv", random_state=0, **options), dict[str, Any]()
+    exec(found.code, scope)  # noqa: S102
+    assert scope["gp"].fit_.settings == found.gp.fit_.settings
+    assert scope["gp"].log_evidence_ == pytest.approx(found.gp.log_evidence_)
+    assert scope["gp"].labels_ == found.gp.labels_
+    assert "None" not in found.code.replace("('4', None)", "")
+
+
+def test_models_remember_how_their_files_were_read(tmp_path: Path) -> None:
+    rows = [f"{5 * np.exp(-t / 3) + 0.01 * (-1) ** t:.4f}" for t in range(15)]
+    rows[4] = rows[9] = "-999"
+    (tmp_path / "log.csv").write_text("\n".join(["T", *rows]))
+    text = 'equations = ["tau*T\' + T = 0"]\nmissing = [-999]\ndt = 0.5\n[parameters]\ntau = {positive = true}\n'
+    (tmp_path / "room.toml").write_text(text)
+    found = pipeline.fit_file(tmp_path / "room.toml", tmp_path / "log.csv", restarts=1, random_state=0)
+    assert found.gp.parameters_["tau"].value == pytest.approx(1.5, rel=0.05)
+    found.gp.save(tmp_path / "room.lodekit")
+    gp = lk.LODEGP.load(tmp_path / "room.lodekit")
+    assert gp.labels_["reading"] == {"default_dt": 0.5, "missing": [-999.0]}
+    series = read_record(gp, tmp_path / "log.csv").measurements.series[0]
+    assert (len(series.times), series.times[-1]) == (13, 7.0)
+    assert len(gp.validate(str(tmp_path / "log.csv")).channels[0].times) == 13
+    (tmp_path / "invalid.toml").write_text("missing = 'off'\nequations = [\"x' = v\"]")
+    with pytest.raises(lk.LodekitError, match=r"expected missing as numbers, such as \[-999, 9999\], got 'off'"):
+        lk.read_system_file(tmp_path / "invalid.toml")

@@ -1,7 +1,7 @@
 """The log evidence and the mean at the data with as many digits as one likes: exact algebra, closed formulas, mpmath.
 
 Nothing of the engines is used: coefficients come from the exact parametrization, covariances from Hermite polynomials,
-modes from roots that are polished on their exact polynomial or from mpmath's exponential of a matrix.
+modes from roots that are polished on their exact polynomial or from the exponential of a matrix in ball arithmetic.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lodekit.data.noise import EXACT_NOISE_RATIO
 from lodekit.data.records import Measurements
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.system.system import System
+from tests.prior.input_response.exact import exponential
 
 Number = Any
 
@@ -229,7 +230,7 @@ def companion_modes(factor: list[Number], multiplicity: int, operator: list[Numb
     for c in operator:
         row += c * power[0, :]
         power = power * F
-    flow = row * mpmath.expm(F * s)
+    flow = row * exponential(F * s)
     return [flow[0, k] * omega**k for k in range(size)]
 
 

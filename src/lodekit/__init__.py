@@ -1,10 +1,6 @@
 """lodekit turns linear ODE systems, written as text, into Gaussian processes whose every realization satisfies them."""
 
-import sys
 from importlib import import_module
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from lodekit.version import __version__
@@ -39,35 +35,6 @@ def __dir__() -> list[str]:
     # Lazily loaded names are listed; imported submodules are not.
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
-
-#: Modules that earlier versions documented under another name.
-_RENAMED_MODULES = {
-    "lodekit.progress": "lodekit.support.progress",
-    "lodekit.rereading": "lodekit.workflow.new_data",
-    "lodekit.simulation": "lodekit.results.simulation",
-}
-
-
-class _RenamedModuleFinder:
-    """Import hook for renamed modules."""
-
-    @classmethod
-    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Return the specification of a renamed module."""
-        return spec_from_loader(name, cls) if name in _RENAMED_MODULES else None  # type: ignore[arg-type]
-
-    @staticmethod
-    def create_module(spec: ModuleSpec) -> None:
-        """Let the import system make an empty module."""
-
-    @staticmethod
-    def exec_module(module: ModuleType) -> None:
-        """Copy the contents of the module under its new name."""
-        contents = vars(import_module(_RENAMED_MODULES[module.__name__]))
-        vars(module).update({name: value for name, value in contents.items() if not name.startswith("__")})
-
-
-sys.meta_path.append(_RenamedModuleFinder)
 
 __all__ = [
     "LODEGP",

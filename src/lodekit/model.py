@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate
 
 from lodekit.data.row_store import missing_outputs_error
 from lodekit.data.sources import LoadedData, load_data
@@ -33,7 +33,7 @@ from lodekit.results.stream.stream import start_stream
 from lodekit.results.summary import bse, conf_int, cov_params, format_fit_html, format_one_line, intervals, summary
 from lodekit.results.validation import validate
 from lodekit.support.labels import Labels
-from lodekit.support.text import describe_unknown, reject_unknown_arguments, suggest_arguments
+from lodekit.support.text import P, R, describe_unknown, reject_invalid_call, suggest_arguments
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import Estimate
 from lodekit.uncertainty.variance_tests import Disturbance
@@ -41,19 +41,15 @@ from lodekit.uncertainty.variance_tests import Disturbance
 __all__ = ["LODEGP", "Certificate", "NotFittedError"]
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def with_suggestions(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return a method that raises an error with a suggestion if an argument is misspelled."""
+def with_suggestions(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a method that `support.text.with_suggestions` returns as well, without another file between its calls."""
 
     @wraps(function)
-    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def method(*values: P.args, **arguments: P.kwargs) -> R:
         try:
-            return function(self, *args, **kwargs)
+            return function(*values, **arguments)
         except TypeError:
-            reject_unknown_arguments(LODEGP, function, kwargs)
+            reject_invalid_call(function, values, arguments)
             raise
 
     return method
@@ -154,6 +150,8 @@ class LODEGP:
         self.engine, self.tolerance, self.restarts, self.random_state = engine, tolerance, restarts, random_state
         self.n_jobs, self.device, self.mode_deviation = n_jobs, device, mode_deviation
         self.inputs, self.disturbances = inputs, disturbances
+        if isinstance(system, System):
+            FitSettings(inputs=inputs).parse_inputs(system)
 
     @classmethod
     def from_fit(cls, fit: Fit) -> LODEGP:
@@ -219,6 +217,7 @@ class LODEGP:
         records: str | None = None,
         split_gaps: bool = False,
         timezone: str | None = None,
+        missing: Sequence[float] | None = None,
         units: Mapping[str, str] | None = None,
     ) -> LODEGP:
         """Estimate parameters, hyperparameters and noise from measurements; return the estimator itself.
@@ -253,6 +252,8 @@ class LODEGP:
         timezone : str, optional
             The time zone of dates without one in files or DataFrames, such as ``"Europe/Berlin"``. It is needed if
             clocks change during the record.
+        missing : sequence of float, optional
+            Numbers that mark missing values in files or DataFrames, such as ``[-999, 9999]``.
         units : dict of str to str, optional
             Units of channels and of the time ``t``: columns with another unit in their names are converted. With
             ``{"t": "h"}``, dates become hours since the first one.
@@ -277,14 +278,14 @@ class LODEGP:
         options = {"time": time, "columns": columns, "dt": dt, "records": records, "split_gaps": split_gaps}
         units = Labels().updated(units=units).units
         self._check_unit_names(units)
-        source = self._read(t, Y, noise_std, timezone=timezone, units=units, **options)
+        source = self._read(t, Y, noise_std, timezone=timezone, missing=missing, units=units, **options)
         outputs = [name for name in self.system.plain_channels if name not in (self.inputs or ())]
         if outputs and set(found := source.measurements.names) <= set(self.inputs or ()):
             raise missing_outputs_error(found, outputs, source.notes)
         fit = fit_with_hold_selection(self.system, arguments, source.measurements, Labels.from_dict(source.labels))
         fit = replace(fit, frame_library=dataframe_library(t) or dataframe_library(Y))
         # A loaded source has already shown its notes.
-        self.fit_ = fit if source is t else replace(fit, notes=source.notes)
+        self.fit_ = fit if source is t else replace(fit, notes=source.plain_notes)
         return self.label(units=units)
 
     def _check_unit_names(self, names: Iterable[str], observables: Sequence[str] = ()) -> None:
@@ -331,8 +332,7 @@ class LODEGP:
         fit, arguments = self.fit_, self._arguments()
         if self.system.definition() != fit.system.definition():
             raise LodekitError("the system was changed after the fit; call fit with all measurements")
-        since = fit.clock.origin
-        known = {"since": since, "units": fit.labels.units, "recalled": fit.labels.columns}
+        known = {"since": fit.clock.origin, **fit.labels.read_options}
         source = self._read(t, Y, noise_std, time=time, columns=columns, **known)
         fit.clock.check_origin(source.origin)
         self.fit_ = update_fit(fit, source.measurements, arguments, reestimate=relearn, record=record)
@@ -425,6 +425,7 @@ class LODEGP:
         return self
 
     @classmethod
+    @with_suggestions
     def load(cls, path: str | Path) -> LODEGP:
         """Load a fitted model that was written by `save`.
 

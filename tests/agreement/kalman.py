@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lodekit.fitting.setup import FitSetup
 from lodekit.inference.kalman.state_space import build_state_space_model
 from lodekit.prior.prior import Hyperparameters
+from tests.prior.input_response.exact import exponential
 
 __all__ = ["Driven", "Filtered", "filter_exactly", "matern"]
 
@@ -36,7 +37,7 @@ class Driven:
         s = self.F.rows
         block = mpmath.zeros(2 * s)
         block[:s, :s], block[:s, s:], block[s:, s:] = -self.F * length, self.density * length, self.F.T * length
-        whole = mpmath.expm(block)
+        whole = exponential(block)
         Phi = whole[s:, s:].T
         return Phi, Phi * whole[:s, s:]
 

@@ -7,8 +7,8 @@ import pytest
 import sympy
 
 import lodekit as lk
-from lodekit.inference.dense.covariance import assemble_covariance
 from lodekit.inference.dense.engine import factorize_covariance
+from lodekit.inference.dense.evidence import assemble_covariance
 from tests.inference.fitted import EXAMPLES, EXTRA, make_case, system_of
 
 t1, t2 = sympy.symbols("t1 t2")

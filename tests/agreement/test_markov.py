@@ -14,8 +14,8 @@ import lodekit as lk
 from lodekit.data.observations import Observations, TimeSeries
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError, DataError, LodekitError
-from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.inference.engine import Engine
 from lodekit.inference.kalman import blocks, interval_means, posterior as looks
 from lodekit.inference.kalman.blocks import KalmanData

@@ -11,8 +11,8 @@ import pytest
 import lodekit as lk
 from lodekit.data.records import Measurements
 from lodekit.errors import LodekitError
-from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.inference.fallback import MAX_EVIDENCE_ERROR
 from lodekit.inference.spectral.engine import SpectralEngine, SpectralEvaluation
 from lodekit.prior.channel_prior import quadrature

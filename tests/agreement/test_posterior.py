@@ -9,8 +9,8 @@ import pytest
 
 import lodekit as lk
 from lodekit.data.observations import TimeSeries
-from lodekit.inference.dense.covariance import DenseData, assemble_covariance
 from lodekit.inference.dense.engine import factorize_covariance
+from lodekit.inference.dense.evidence import DenseData, assemble_covariance
 from lodekit.inference.dense.posterior import DensePosterior
 from tests.inference.fitted import EXAMPLES, EXTRA, keep_model, make_case, solution_table
 

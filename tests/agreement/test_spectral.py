@@ -13,8 +13,8 @@ import lodekit as lk
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements
 from lodekit.fitting.starts.candidates import VarianceTargets, match_variances
-from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.observables import EquationResiduals

@@ -13,8 +13,8 @@ import lodekit as lk
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
 from lodekit.errors import LodekitError
-from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import compute_dense_innovations
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.inference.innovations import Horizon, forecast_errors, uses_kalman_filter
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine

@@ -111,10 +111,10 @@ def test_without_inputs_the_equations_are_left_to_the_user(tmp_path: Path) -> No
 
 def test_a_cell_of_text_does_not_hide_a_column_of_numbers(log: Path) -> None:
     lines = log.read_text().splitlines()
-    lines[30] = lines[30].replace(lines[30].split(",")[2], "error")
+    lines[30] = lines[30].replace(lines[30].split(",")[2], "wet")
     log.write_text("\n".join(lines))
     done = run("init", "log.csv", "--out", "plant.toml", cwd=log.parent)
-    assert "level cannot be read yet: line 31, column level [m]: expected a number, got 'error'" in done.stderr
+    assert "level cannot be read yet: line 31, column level [m]: expected a number, got 'wet'" in done.stderr
     assert "next: correct log.csv; lodekit fit plant.toml log.csv" in done.stderr
     assert read_system_file(log.parent / "plant.toml").system.plain_channels == ("level", "valve")
 
@@ -167,6 +167,7 @@ def test_weather_is_proposed_as_a_known_input(tmp_path: Path) -> None:
 
     assert inputs("T_in", "T_out", "solar [W/m2]") == {"T_out": "linear", "solar": "linear"}
     assert inputs("room", "Tout") == {"Tout": "linear"}
+    assert list(inputs("Raum", "Sonne [W/m²]").values()) == ["linear"]
     assert inputs("T1", "Ambient temperature") == {"Ambient_temperature": "linear"}
     for outdoor in ("Ta", "To [degC]", "T_a", "Tout", "T_out", "OAT"):
         assert list(inputs("Ti", outdoor).values()) == ["linear"]

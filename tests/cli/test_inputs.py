@@ -133,20 +133,41 @@ def test_a_dead_time_beside_a_disturbance_is_written_to_the_end(folder: Path) ->
 
 
 @pytest.mark.usefixtures("driven")
-def test_predictions_tell_which_inputs_they_use(folder: Path) -> None:
-    """A file of times may contain inputs, which are not read; after the log, inputs keep their last values."""
-    (folder / "plan.csv").write_text("t,u\n40,3\n60,3\n")
+def test_predictions_use_the_inputs_of_a_file_after_the_record(folder: Path) -> None:
+    (folder / "plan.csv").write_text("t,u\n30,9\n40,3\n60,3\n")
     done = run("predict", "driven", "--at", "plan.csv", cwd=folder)
-    assert "only times are read, not the inputs (u); lodekit simulate driven plan.csv --start end" in done.stderr
-    assert done.stdout.splitlines()[-1].split(",")[3] == "2.0"
-    assert (
-        "after t = 39, known inputs keep their last values" in run("predict", "driven", "--to", "60", cwd=folder).stderr
-    )
-    assert not run("predict", "driven", "--to", "39", cwd=folder).stderr
-    (folder / "times.txt").write_text("5\n6\n")
-    assert not run("predict", "driven", "--at", "times.txt", cwd=folder).stderr
-    done = run("simulate", "driven", "plan.csv", "--start", "end", cwd=folder)
-    assert done.stdout.splitlines()[-1].split(",")[3] == "3.0"
+    assert done.stderr == "after t = 39, inputs are those in plan.csv: u\n"
+    # Inside the record, inputs are those of the log.
+    inside, _, last = done.stdout.splitlines()[1:]
+    assert (inside.split(",")[3], last.split(",")[3]) == ("2.0", "3.0")
+    response = run("simulate", "driven", "plan.csv", "--start", "end", cwd=folder).stdout.splitlines()[-1].split(",")
+    assert list(map(float, last.split(",")[:3])) == pytest.approx(list(map(float, response[:3])))
+    done = run("sample", "driven", "--at", "plan.csv", cwd=folder)
+    assert done.returncode == 2
+    assert "sample cannot use the inputs in plan.csv; remove their columns" in done.stderr
+
+
+@pytest.mark.usefixtures("driven")
+def test_predictions_mention_inputs_that_keep_their_last_values(folder: Path) -> None:
+    (folder / "times.txt").write_text("5\n60\n")
+    for command, *options in (("predict", "--to", "60"), ("predict", "--at", "times.txt"), ("sample", "--to", "60")):
+        note = "after t = 39, known inputs keep their last values; predict with others: --at FILE, with columns t, u"
+        assert note in run(command, "driven", *options, cwd=folder).stderr
+        assert not run(command, "driven", "--to", "39", cwd=folder).stderr
+
+
+@pytest.mark.usefixtures("driven")
+def test_simulations_from_rest_mention_values_far_from_the_record(folder: Path) -> None:
+    (folder / "plan.csv").write_text("t,u\n40,3\n60,3\n")
+    assert not run("simulate", "driven", "plan.csv", cwd=folder).stderr
+    # A room that cools from 30 to the 20 degrees outside, and never has zero degrees.
+    rows = [f"{t},{20 + 10 * np.exp(-t / 3) + 0.01 * (-1) ** t:.4f},20" for t in range(15)]
+    (folder / "warm.csv").write_text("\n".join(["t,y,u", *rows]))
+    known = ("--positive", "tau", "--set", "tau=3", "--input", "u=hold", "--no-figures", "--restarts", "1")
+    assert run("fit", "tau*y' + y = u", "warm.csv", *known, cwd=folder).returncode == 0
+    done = run("simulate", "warm-fit", "plan.csv", cwd=folder)
+    assert "from rest, y starts at 0, far from the record; try --start steady" in done.stderr
+    assert not run("simulate", "warm-fit", "plan.csv", "--start", "steady", cwd=folder).stderr
 
 
 @pytest.mark.usefixtures("driven")

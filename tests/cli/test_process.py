@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lodekit.cli import app, systems
+from lodekit.cli import app
 from tests.cli.command import COMMAND, HEATING, run, run_alone
 from tests.cli.conftest import Fitted
 from tests.limits import PATIENCE
@@ -102,7 +102,7 @@ def test_mistakes_and_warnings_are_shown_as_a_process_shows_them(monkeypatch: py
         warnings.warn("this is odd", stacklevel=2)
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr(systems, "read_system", warned)
+    monkeypatch.setattr("lodekit.cli.arguments.read_system", warned)
     done = run("inspect", "x' = u")
     assert (done.returncode, done.stdout) == (1, "")
     assert "UserWarning: this is odd" in done.stderr

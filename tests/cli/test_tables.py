@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from lodekit.cli.app import write_output
+from lodekit.cli.arguments import write_output
 from lodekit.errors import LodekitError
 from tests.cli.command import run
 
@@ -44,7 +44,8 @@ def test_a_window_of_dates_in_minutes(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["observations"] == 40
-    assert "t is converted from s to min" in found["notes"]
+    assert "times are counted in min since 2026-03-01 12:00:00" in found["notes"]
+    assert not any("is converted from s" in note for note in found["notes"])
     assert "line 1 above the header was skipped ('Logger 7')" in found["notes"]
     assert any(name.startswith("all 20 values of u are 0") for name in found["warnings"])
     done = run("predict", "dated-fit", "--from", "2026-03-01T12:15", "--to", "15", "--n", "1", cwd=folder)

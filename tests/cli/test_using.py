@@ -83,7 +83,7 @@ def test_check_prints_the_certificate(fitted: Fitted) -> None:
         (("predict", "MODEL", "--from", "2026-01-01"), "is a date, but the times are numbers; expected a number"),
         (("predict", "MODEL", "--from", "nan"), "expected a finite time"),
         (("predict", "MODEL", "--from", "2026-13-01"), "error: --from: expected a date"),
-        (("validate", "MODEL", "heating.csv", "--start", "end"), "for --start, or all, got 'end'"),
+        (("validate", "MODEL", "heating.csv", "--given", "u", "--start", "soon"), "or a number of rows, got 'soon'"),
         (("predict", "MODEL", "--ahead", "3 hous"), "unknown unit in '3 hous'"),
         (("predict", "MODEL", "--n", "0"), "--n"),
         (("predict", "MODEL", "--ahead", "2", "--n", "5"), "expected no --from, --to, --n, --at"),

@@ -77,6 +77,9 @@ def test_a_gap_is_named_before_its_alarms(folder: Path, tmp_path: Path) -> None:
     done, _ = watch(folder, str(tmp_path / "gap.csv"), "--once")
     assert "no rows for 6.5 before t = 28: inputs are assumed not to have changed meanwhile" in done.stderr
     assert "no rows for" not in watch(folder, "log.csv", "--once")[0].stderr
+    # The first new row may be far from the end of the fit.
+    (tmp_path / "later.csv").write_text("\n".join([lines[0], *lines[60:]]) + "\n")
+    assert "no rows for 10 before t = 29.5" in watch(folder, str(tmp_path / "later.csv"), "--once")[0].stderr
 
 
 def test_json_lines_and_predictions_ahead(folder: Path) -> None:

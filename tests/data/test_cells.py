@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 
 import pytest
 
+from lodekit.data.preview import preview_table
+from lodekit.data.sources import load_data
 from lodekit.errors import DataError
 from tests.data.table_files import Reader, same
 
@@ -106,3 +109,34 @@ def test_three_decimals_are_no_thousands(read: Reader) -> None:
     table = read("t;x\n0;20,125\n1;20,250\n", "x")
     same(table, [0, 1], x=[20.125, 20.25])
     assert "'20,125' in column x is read as 20.125" in table.notes
+
+
+def test_failures_of_loggers_are_read_as_missing_and_counted(tmp_path: Path) -> None:
+    rows = [f"{t},{20 + t % 3}" for t in range(12)]
+    for row, cell in {2: "ERR", 3: "#NV", 5: "Bad", 7: "ERR"}.items():
+        rows[row] = f"{row},{cell}"
+    (tmp_path / "log.csv").write_text("\n".join(["t,T", *rows]))
+    found = load_data(tmp_path / "log.csv", channels=["T"])
+    assert found.notes == ("column T: 4 failures read as missing (ERR, #NV, Bad)",)
+    assert len(found.measurements.series[0].times) == 8
+    # A column of errors is still recognised in the header.
+    (tmp_path / "log.csv").write_text("t,T,error\n" + "\n".join(f"{row},0.1" for row in rows))
+    assert load_data(tmp_path / "log.csv", channels=["T"], columns={"std(T)": "error"}).notes
+
+
+def test_repeated_numbers_for_failures_are_named_and_can_be_missing(tmp_path: Path) -> None:
+    rows = [f"{t},{20 + t % 3}" for t in range(12)]
+    for row, cell in {2: -999, 3: -999, 5: 9999, 7: 9999}.items():
+        rows[row] = f"{row},{cell}"
+    (tmp_path / "log.csv").write_text("\n".join(["t,T", *rows]))
+    found = load_data(tmp_path / "log.csv", channels=["T"])
+    told = "the channel T is -999 or 9999 in 4 rows, as if a sensor failed; missing=[-999, 9999] reads them as missing"
+    assert (found.notes, found.warnings) == ((told,), (told,))
+    (told,) = load_data(tmp_path / "log.csv", channels=["T"], in_shell=True).warnings
+    assert told.endswith("; --missing -999 --missing 9999 reads them as missing")
+    found = load_data(tmp_path / "log.csv", channels=["T"], missing=[-999, 9999])
+    assert (found.notes, len(found.measurements.series[0].times)) == ((), 8)
+    with pytest.raises(DataError, match="missing"):
+        load_data(tmp_path / "log.csv", channels=["T"], missing="off")
+    look = preview_table(tmp_path / "log.csv").columns[0]
+    assert (look.failures, look.input_evidence) == ((-999.0, 9999.0), "")

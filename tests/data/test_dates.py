@@ -13,6 +13,7 @@ import pytest
 from lodekit.data.sources import load_data
 from lodekit.data.tables import read_time_list
 from lodekit.errors import DataError, LodekitError
+from lodekit.support.labels import Labels
 from tests.data.table_files import Reader, same
 
 UTC1 = timezone(timedelta(hours=1))
@@ -47,7 +48,7 @@ def test_dates_become_seconds_since_the_first_one(
     same(table, [0, seconds], x=[1.5, 2.5])
     assert table.origin == origin
     assert table.origin.utcoffset() == origin.utcoffset()
-    assert f"times are seconds since {origin}" in table.notes
+    assert any(note.startswith(f"times are seconds since {origin}; ") for note in table.notes)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,9 @@ def test_a_change_of_the_clock_in_local_times_is_noted_or_refused(
         if form.endswith("%M"):
             # An hour that is repeated would be mixed; one that is skipped is noted.
             with pytest.raises(DataError, match="timezone") if "10-27" in change else nullcontext() as refused:
-                (note,) = (each for each in load_data(path, channels=["x"], **options).notes if "daylight" in each)
+                loaded = load_data(path, channels=["x"], **options)
+                (note,) = (each for each in loaded.notes if "daylight" in each)
+                assert Labels.from_dict(loaded.labels).warnings == note
             assert f"jump by an hour at {change}" in (str(refused.value) if refused else note)
     assert times[0].tolist() == times[1].tolist()
     with pytest.raises(LodekitError, match="expected the name of a time zone, such as 'Europe/Berlin', got 'Berlin'"):
@@ -115,6 +118,10 @@ def test_other_jumps_of_local_times_are_not_taken_for_a_change_of_the_clock(tmp_
     rows = [f"{start + timedelta(seconds=s):%Y-%m-%d %H:%M:%S},{s}" for s in seconds]
     (tmp_path / "log.csv").write_text("\n".join(["t,x", *rows]) + "\n")
     assert not any("daylight-saving" in note for note in load_data(str(tmp_path / "log.csv"), channels=["x"]).notes)
+    (tmp_path / "log.csv").write_text("\n".join(["t,x", *sorted(rows[::30], key=lambda row: row[::-1])]) + "\n")
+    with pytest.raises(DataError, match="sort the rows") as refused:
+        load_data(str(tmp_path / "log.csv"), channels=["x"])
+    assert "daylight-saving" not in str(refused.value)
 
 
 def test_the_only_column_of_dates_is_the_time_whatever_it_is_called(tmp_path: Path) -> None:

@@ -216,3 +216,21 @@ def test_dates_are_counted_in_the_declared_unit(tmp_path: Path) -> None:
         gp.label(units={"t": "h"})
     with pytest.raises(lk.LodekitError, match="like those of the fit, got dates with one"):
         gp.predict(pl.Series([datetime.fromisoformat("2026-03-01T12:30+00:00")]))
+
+
+def test_unix_times_are_converted_if_they_cannot_be_in_the_unit_of_the_model(tmp_path: Path) -> None:
+    rows = [f"{1_710_000_000 + 60 * k}{{}},{k}" for k in range(5)]
+    for zeros, unit in (("", "s"), ("000", "ms")):
+        text = "\n".join(["time,x", *rows]).format(*[zeros] * 5)
+        (tmp_path / "log.csv").write_text(text)
+        found = load_data(tmp_path / "log.csv", channels=["x"], units={"t": "h"})
+        assert np.diff(found.measurements.series[0].times) == pytest.approx(np.full(4, 1 / 60), rel=1e-4)
+        notes = (f"times in column time are Unix times in {unit}", f"t is converted from {unit} to h")
+        assert found.notes == notes
+    # A unit in the header, or small numbers, are not questioned.
+    (tmp_path / "log.csv").write_text("\n".join(["time [h],x", *rows]).format(*[""] * 5))
+    assert not load_data(tmp_path / "log.csv", channels=["x"], units={"t": "h"}).notes[1:]
+    times = 1.71e9 + 60 * np.arange(5)
+    [note] = load_data(times, {"x": np.arange(5.0)}, ["x"], units={"t": "h"}).notes
+    assert note.startswith("times such as 1710000240 look like Unix times in s, but are read in h; pass t as dates")
+    assert not load_data(times, {"x": np.arange(5.0)}, ["x"], units={"t": "s"}).notes

@@ -47,7 +47,7 @@ def test_a_single_sample_is_a_constant_and_arrays_are_kept_from_changes() -> Non
     ("times", "values", "kind", "message"),
     [
         ([0.0, 1.0], [1.0, 2.0], "cubic", "'hold' or 'linear'"),
-        ([0.0, 1.0], [1.0], "hold", "one value for each time"),
+        ([0.0, 1.0], [1.0], "hold", "one value per time"),
         ([0.0, np.nan], [1.0, 2.0], "hold", "finite times"),
         ([0.0, 1.0], [1.0, np.inf], "hold", "infinity at t = 1"),
         ([0.0, 1.0, 1.0], [1.0, 2.0, 3.0], "hold", "t = 1 twice"),

@@ -256,6 +256,10 @@ def test_a_window_leaves_other_rows_out(tmp_path: Path, monkeypatch: pytest.Monk
         assert (found.window, found.size) == ((3.0, 8.0), 6)
     found = read(dated, window=("2026-03-01 12:01", DAY + timedelta(seconds=150))).measurements
     assert (found.window, found.size) == ((60.0, 150.0), 4)
+    # A last day belongs to the window, as in slices of pandas.
+    days = pandas.DataFrame({"x": X}, index=pandas.date_range("2026-03-01", periods=len(X), freq="6h"))
+    found = read(days, window=("2026-03-02", "2026-03-02")).measurements
+    assert (found.window, found.size) == ((86400.0, 86400.0 + 3 * 21600.0), 4)
     for window, match in (
         ((8, 2), "expected the first time before the last, got t = 8 and 2"),
         ((20, 30), "expected rows( from t = 20 until t = 30| of measurements), found none"),

@@ -52,3 +52,16 @@ def test_a_step_just_before_the_record_is_a_record_like_others() -> None:
 @pytest.mark.parametrize(("reason", "expected"), [("structure", False), ("size", False), ("flat", True)])
 def test_what_the_equations_leave_open_is_not_for_want_of_data(reason: str, expected: bool) -> None:
     assert Diagnosis(identifiability={"K": IdentifiabilityResult(False, "", reason)}).needs_more_data is expected
+
+
+def test_a_fit_to_constant_data_confirms_nothing() -> None:
+    system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0, restarts=1).fit(
+        _T[:20], {"y": np.full(20, 5.0), "u": np.where(_T[:20] < 10.0, 0.0, 1.0)}
+    )
+    lines = gp.summary().splitlines()
+    assert any(line.split()[-2:] == ["Converged:", "-"] for line in lines)
+    assert next(line for line in lines if line.startswith("residuals of y")).split()[-1] == "-"
+    assert next(line for line in lines if line.startswith("K ")).split()[1] == "-"
+    assert "<td>–</td>" in str(gp.summary()._repr_html_())
+    assert "nan" not in gp.summary()

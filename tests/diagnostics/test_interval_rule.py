@@ -11,17 +11,18 @@ from functools import cache
 import numpy as np
 import pytest
 
-from interval_rule import DROP, Watched, draw_cases, find_excluded, reported, search_globally
+from interval_rule import DROP, RestrictedLikelihood, Watched, draw_cases, find_excluded, reported, search_globally
 from invariance import draw_invariance_cases
 from lodekit.results.fit import Fit
 
 
 @cache
 def searched(name: str, seed: int) -> tuple[Fit, Watched]:
-    """Return a fit of a random case, and the points of a short global search for the cheapest one."""
+    """Return a fit of a random case, and the points of a global search for the cheapest one."""
     case = next(case for case in draw_cases(seed, name) if case.name.split(", positive")[0] == name)
     fit = case.fit()
-    return fit, search_globally(fit, seed, starts=1, generations=1) if name == "square" else Watched(fit)
+    likelihood = RestrictedLikelihood(case, fit) if case.plant and case.plant.is_determined else None
+    return fit, search_globally(fit, seed, likelihood) if name == "square" else Watched(fit, likelihood)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,8 @@ def searched(name: str, seed: int) -> tuple[Fit, Watched]:
         ("exchange", 552, "c"),
         # The other one of two parameters in a sum was best at zero, far below the magnitude of the data.
         ("constant", 601, "c"),
+        # A narrow parabola at the estimate, but profiles of other parameters lead out of it, to another branch.
+        ("exchange", 611, "b"),
     ],
 )
 def test_no_interval_excludes_what_a_global_search_finds(name: str, seed: int, parameter: str) -> None:
@@ -156,6 +159,19 @@ def test_another_optimum_is_found_if_a_parameter_is_held_at_the_other_sign() -> 
     assert watched.climb(point, np.eye(4)) > fit.optimum.value - DROP
     assert any(abs(rival.values.get("b", 0.0) + 2.3) < 0.1 for rival in fit.diagnosis.alternatives)
     assert reported(fit)["b"][0] < -2.3
+
+
+@pytest.mark.parametrize("name", ["square", "slow", "exchange"])
+def test_the_likelihood_of_the_global_search_is_that_of_the_fit(name: str) -> None:
+    """It uses a regression on free decays; the fit uses modes with a diffuse prior and a free noise level."""
+    fit, watched = searched(name, {"square": 0, "slow": 2, "exchange": 106}[name])
+    assert watched.likelihood is not None
+    count = len(fit.layout.free_parameters)
+    points = fit.optimum.x[:count] + 0.1 * np.random.default_rng(3).standard_normal((4, count))
+    best = [watched.climb(np.append(point, fit.optimum.x[count:]), np.eye(count + 1)[:, count:]) for point in points]
+    heights = watched.likelihood.heights(points)
+    assert np.ptp(heights) > 1.0
+    assert np.array(best) - best[0] == pytest.approx(heights - heights[0], abs=1e-4)
 
 
 def test_the_check_fails_if_an_interval_is_too_short() -> None:

@@ -42,7 +42,7 @@ def off() -> lk.LODEGP:
 def test_a_fit_names_the_one_value_that_is_off(off: lk.LODEGP) -> None:
     said = [text for text in off.warnings_ if "standard deviations away from" in text]
     assert len(said) == 1
-    assert said[0].startswith("y at t = 33 is ")
+    assert said[0].startswith("the value of y at t = 33 is ")
     assert off.warnings_[0] == said[0]
 
 
@@ -99,7 +99,7 @@ def test_residuals_that_are_all_zero_but_one_have_no_scale() -> None:
 def test_many_are_counted_and_not_all_named() -> None:
     far = [(4.0, 90.0), (9.0, 80.0), (1.0, 70.0), (2.0, 60.0), (3.0, 50.0)]
     (text,) = outlier_warnings({"x": (), "y": far}, TimeReference(unit="s"))
-    assert text.startswith("y at t = 1, 4 and 9 s (and at 2 more times) is 50 to 90 standard deviations")
+    assert text.startswith("the values of y at t = 1, 4 and 9 s (and at 2 more times) are 50 to 90 standard deviations")
     assert "leave them out" in text
     (text,) = outlier_warnings({"y": far[:1]}, TimeReference(datetime(2026, 3, 1, 12), "h"))
-    assert text.startswith("y at 2026-03-01 16:00 is 90 standard deviations")
+    assert text.startswith("the value of y at 2026-03-01 16:00 is 90 standard deviations")

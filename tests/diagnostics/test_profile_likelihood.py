@@ -29,6 +29,8 @@ Array = NDArray[np.float64]
 class Made:
     """An objective that is a formula of the vector that is searched."""
 
+    regression = None
+
     def __init__(self, value: Callable[[np.ndarray], float], transforms: list[ParameterTransform]) -> None:
         self.formula = value
         names = tuple("abc"[: len(transforms)])

@@ -131,8 +131,8 @@ def test_what_lasts_is_not_called_fast() -> None:
     assert found.whiteness is not None
     odd = replace(found.whiteness, excursion=-0.15, periodogram_p_value=2e-3, period=3.6)
     found = replace(found, whiteness=odd)
-    assert "miss something slower than the sampling interval" in describe_check(found)
-    assert "miss something faster than 3.6" in describe_check(replace(found, white=()))
+    assert "miss dynamics slower than the sampling interval" in describe_check(found)
+    assert "miss dynamics with periods below 3.6 (in units of t)" in describe_check(replace(found, white=()))
 
 
 def test_no_intervals_are_called_sound_where_only_neighbours_were_asked() -> None:

@@ -30,7 +30,7 @@ def test_a_second_lag_that_does_not_exist_is_not_needed() -> None:
     gp = fit("tau1*x' = K*u - x; tau2*y' = x - y", "y", "tau1", "K", "tau2")
     told = [text for text in gp.warnings_ if "explained without the state or coupling" in text]
     assert len(told) == 1
-    assert told[0].startswith(("tau2 tends to zero", "tau1 tends to zero"))
+    assert told[0].startswith(("parameter tau2 tends to zero", "parameter tau1 tends to zero"))
     assert not any("widen its bounds" in text for text in gp.warnings_)
     # A parameter that reaches zero leaves the others identified; the two lags can be swapped.
     assert gp.parameters_["K"].identified
@@ -40,6 +40,6 @@ def test_a_second_lag_that_does_not_exist_is_not_needed() -> None:
 def test_a_coupling_that_does_not_exist_is_not_needed() -> None:
     gp = fit("C1*T' = u - T/R1 + (W - T)/R; 5*W' = (T - W)/R", "T", "C1", "R1", "R")
     told = [text for text in gp.warnings_ if "explained without the state or coupling" in text]
-    assert any(text.startswith("R tends to infinity") for text in told)
+    assert any(text.startswith("parameter R tends to infinity") for text in told)
     assert gp.parameters_["R1"].identified
     assert gp.parameters_["C1"].identified

@@ -16,6 +16,7 @@ from lodekit.diagnostics.residual_tests import (
     ResidualCheck,
     WhitenessTest,
     autocorrelation_at_lags,
+    can_detect_correlation,
     cumulative_periodogram,
     cumulative_periodogram_band,
     ljung_box_test,
@@ -116,6 +117,30 @@ def test_few_residuals_say_nothing() -> None:
     assert ljung_box_test(np.arange(30.0), np.zeros(30)) is None
 
 
+@pytest.mark.parametrize("irregular", [False, True])
+def test_residuals_look_independent_only_if_the_tests_would_detect_correlated_ones(irregular: bool) -> None:
+    """At the smallest conclusive size, tests detect an autoregression of 0.7 in three of four series."""
+    generator, detected, sizes = np.random.default_rng(4), 0, []
+    for _ in range(60):
+        steps = generator.exponential(1.0, 80) if irregular else np.ones(80)
+        times = np.cumsum(steps)
+        size = next(n for n in range(10, 80) if can_detect_correlation(times[:n]))
+        decay, errors = (
+            0.7 ** (np.diff(times[:size]) / np.median(np.diff(times[:size]))),
+            generator.standard_normal(size),
+        )
+        for k in range(1, size):
+            errors[k] = decay[k - 1] * errors[k - 1] + math.sqrt(1.0 - decay[k - 1] ** 2) * errors[k]
+        detected += judged(times[:size], errors).is_correlated
+        sizes.append(size)
+    assert 36 <= detected <= 57
+    assert min(sizes) > 16
+    few = judged(times[:12], generator.standard_normal(12))
+    assert not few.is_conclusive
+    check = ResidualCheck("x", 12, 12, 1.0, 0.0, 0.9, whiteness=few)
+    assert "too few to tell whether they are independent" in describe_check(check)
+
+
 def test_residuals_that_nobody_saw_are_not_called_few() -> None:
     """Of sums there are no residuals, however many measurements there were."""
     assert "only sums of them were kept" in describe_check(ResidualCheck("y", 3000, 0, math.nan, math.nan, math.nan))
@@ -132,3 +157,12 @@ def test_correlations_with_a_held_input_do_not_depend_on_the_unit_of_time() -> N
         found.append((link.correlation, link.delay / unit))
     assert found[1] == pytest.approx(found[0])
     assert found[2] == pytest.approx(found[0])
+
+
+def test_correlated_residuals_far_below_an_estimated_noise_are_not_called_independent() -> None:
+    """An outlier in another record increases the noise that all records share."""
+    times = np.arange(100.0)
+    check = ResidualCheck("x", 100, 100, 0.19, 0.9, 0.9, whiteness=judged(times, np.sin(times / 5)), record="2")
+    assert (check.verdict, check.is_correlated, check.has_inflated_noise) == ("below noise", False, True)
+    assert "far smaller than the noise (0.2 of it), and correlated (lag 1: 0.98)" in describe_check(check)
+    assert not ResidualCheck("x", 100, 100, 0.19, 0.9, 0.9, expected=0.9, whiteness=check.whiteness).has_inflated_noise

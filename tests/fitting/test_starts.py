@@ -15,7 +15,7 @@ from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.fitting.starts.candidates import collect_guesses, estimate_correlation_time
 from lodekit.fitting.starts.input_output import derive_input_output_equations
-from lodekit.fitting.starts.periodogram import find_damped_oscillations, fit_oscillations
+from lodekit.fitting.starts.undriven import find_damped_oscillations, fit_oscillations
 from lodekit.fitting.starts.weak_form import bump_quadrature, fit_weak_form
 
 SEED = 0

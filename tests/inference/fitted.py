@@ -16,8 +16,8 @@ from lodekit.fitting.parameter_vector import ParameterLayout, build_transforms
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
 from lodekit.fitting.starts.candidates import VarianceTargets, match_variances
-from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.inference.engine import Evidence
 from lodekit.prior.observables import ObservableCompiler
 from lodekit.prior.prior import Hyperparameters, Prior, build_prior

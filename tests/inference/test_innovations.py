@@ -12,8 +12,8 @@ from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
-from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseInnovations, compute_dense_innovations
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.prior.prior import Hyperparameters
 from lodekit.results.fit import fit_at_point
 

@@ -17,6 +17,7 @@ from lodekit.inference.kalman.irregular import IrregularBlocks, aligned_empty
 from lodekit.inference.kalman.state_space import build_state_space_model
 from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import prior_of
+from tests.prior.input_response.exact import exponential
 
 #: A fast and a slow state that are coupled, an integrator driven by both, complex roots.
 F = np.array([[-40.0, 1.0, 0.0, 0.0], [0.5, -0.3, 2.0, 0.0], [0.0, -2.0, -0.1, 0.0], [1.0, 0.2, 0.0, 0.0]])
@@ -32,7 +33,7 @@ def exact(length: float) -> tuple[np.ndarray, np.ndarray]:
             for j in range(size):
                 block[i, j], block[size + i, size + j] = -mpmath.mpf(F[i, j]), mpmath.mpf(F[j, i])
                 block[i, size + j] = mpmath.mpf(B[i, j])
-        whole = mpmath.expm(block * mpmath.mpf(length))
+        whole = exponential(block * mpmath.mpf(length))
         Phi = whole[size:, size:].T
         Q = Phi * whole[:size, size:]
         return tuple(np.array(part.tolist(), dtype=float) for part in (Phi, Q))  # type: ignore[return-value]

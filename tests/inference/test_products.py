@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lodekit.inference.spectral.fourier import apply_operator, compute_gram_matrices, to_fourier_amplitudes
 from lodekit.inference.spectral.nodes import NodeStatistics
+from lodekit.inference.spectral.regression import apply_operator, compute_gram_matrices, to_fourier_amplitudes
 from lodekit.prior.spectra import FourierFrequencies
 from tests.inference.fitted import make_case
 

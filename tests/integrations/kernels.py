@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lodekit.inference.dense.covariance import DenseData
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.integrations.gpytorch import LODEKernel
 from lodekit.prior.prior import Hyperparameters
 from tests.inference.fitted import make_case

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.inference.dense.covariance import assemble_covariance
 from lodekit.inference.dense.engine import DenseEngine, factorize_covariance
+from lodekit.inference.dense.evidence import assemble_covariance
 from tests.inference.fitted import EXAMPLES, EXTRA, solution_table, values_of
 
 torch = pytest.importorskip("torch")

@@ -10,8 +10,8 @@ import pytest
 import lodekit as lk
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
-from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import DenseEngine
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.inference.engine import Evidence
 from lodekit.inference.spectral.engine import SpectralEngine
 from lodekit.prior.prior import Hyperparameters

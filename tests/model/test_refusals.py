@@ -11,6 +11,8 @@ import pytest
 
 import lodekit as lk
 from lodekit.errors import DataError
+from lodekit.report import make_report
+from lodekit.support.text import with_suggestions
 from tests.model.heating import HEATING, SHORT, TIMES, WIGGLE, heating_data
 
 BAD_DATA: dict[str, tuple[Any, Any, str]] = {
@@ -63,8 +65,8 @@ def test_an_unfitted_model_says_so() -> None:
 
 
 def test_contradicting_exact_values_are_refused() -> None:
-    data = lk.Observations([(0.0, "x", 1.0, 0.0), (0.0, "x", 2.0, 0.0)])
-    with pytest.raises(lk.LodekitError, match="two different exact values"):
+    data = lk.Observations([(0.1 + 0.2, "x", 1.0, 0.0), (0.1 + 0.2, "x", 2.0, 0.0)])
+    with pytest.raises(lk.LodekitError, match=r"two different exact values at t = 0\.3: 1 and 2"):
         lk.LODEGP(lk.System("x' = u")).fit(data)
 
 
@@ -188,7 +190,16 @@ def call(function: Any, *values: Any, **arguments: Any) -> Any:
         ),
         (lambda: call(lk.fit_file, LAG, "a.csv"), "expected the path of a system file, or a SystemFile, got System"),
         (lambda: lk.LODEGP(LAG).set_params(restart=1), r"unknown argument 'restart'; did you mean 'restarts'\?"),
+        (lambda: call(lk.LODEGP(LAG).fit, [0, 1], {"y": [0, 1]}, nosie=0.1), r"fit\(\) .* did you mean 'noise_std'\?"),
+        (lambda: call(lk.Parameter, lower=0.1), r"Parameter\(\) .*; did you mean 'bounds'\?"),
+        (lambda: lk.LODEGP(LAG, inputs={"u": "zoh"}), r"got 'zoh'; did you mean 'hold'\?"),
         (lambda: call(lk.Parameter, positiv=True), r"Parameter\(\) .*; did you mean 'positive'\?"),
+        (lambda: call(lk.Parameter, value=3.0), r"has no argument .value.; expected one of positive, bounds"),
+        (lambda: call(lk.Parameter, True, None, 3.0, None, None, 1), r"too many .*; expected Parameter\(positive"),
+        (lambda: call(lk.LODEGP), "missing a required argument: 'system'; expected LODEGP"),
+        (lambda: call(lk.LODEGP.load), r"load\(\): missing a required argument: 'path'"),
+        (lambda: call(make_report, lk.LODEGP(LAG), "a.html"), r"too many .*; expected make_report\(gp, \*, title='', "),
+        (lambda: call(make_report, "a.html"), r"expected a fitted model, LODEGP\(system\).fit\(t, Y\), got str"),
         (lambda: call(lk.System, "x' = a*x", parameter=["a"]), r"System\(\) .*; did you mean 'parameters'\?"),
         (lambda: call(lk.System, "x' = m*x", parameters={"m": 2.0}), r"\(fixed=2.0\) if .*\(start=2.0\) as"),
         (
@@ -211,8 +222,11 @@ def test_errors_tell_what_may_be_meant(attempt: Callable[[], object], match: str
 
 
 def test_errors_inside_of_functions_stay_as_they_are() -> None:
-    with pytest.raises(TypeError, match="missing 1 required positional argument"):
-        call(lk.LODEGP)
+    def fail(value: int) -> None:
+        raise TypeError("an error of its own")
+
+    with pytest.raises(TypeError, match="an error of its own"):
+        with_suggestions(fail)(1)
 
 
 def test_a_channel_without_values_is_told() -> None:
@@ -229,7 +243,20 @@ def test_a_channel_without_values_is_told() -> None:
 def test_two_rows_are_too_few() -> None:
     system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
     gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0], {"x": [1.0, 0.4]})
-    assert any("too few measurements (2) for 2 parameters and initial values" in text for text in gp.warnings_)
+    few = "too few measurements (2) for 3 parameters, initial values and noise levels"
+    assert any(few in text for text in gp.warnings_)
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_no_interval_is_given_if_nothing_is_left_for_the_noise(rows: int) -> None:
+    """The intervals were (0.687, 1.035) for a time constant of 2 and (1.3, 1.6) for a gain of 3."""
+    t = 0.2 * np.arange(rows)
+    y = 3.0 * (1.0 - np.exp(-t / 2.0)) + 0.03 * np.random.default_rng(1).standard_normal(rows)
+    free = lk.Parameter(positive=True)
+    system = lk.System("tau*y' + y = K*u", parameters={"tau": free, "K": free})
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": np.ones(rows)})
+    assert not any(estimate.identified for estimate in gp.parameters_.values())
+    assert any(f"too few measurements ({rows}) for 4 parameters" in text for text in gp.warnings_)
 
 
 def test_a_constant_record_tells_nothing_and_prints_no_nan() -> None:

@@ -14,14 +14,12 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.paper import figures, metrics, runner
-from lodekit.paper.claims import check_claims, find_differences
+from lodekit.paper import metrics, report, runner
+from lodekit.paper.claims import RunResults, check_claims, find_differences, format_number, ode_error_floor
 from lodekit.paper.experiments import PaperExperiment, experiments, load_published_results
 from lodekit.paper.methods import TrainedModel, train_batch
-from lodekit.paper.report import write_report
-from lodekit.paper.results import RunResults, format_number, ode_error_floor
+from lodekit.paper.report import explain_hyperparameter_differences, hyperparameter_cells, make_tables, write_report
 from lodekit.paper.runner import ExperimentRun, RunPlan, collect_results, make_plan
-from lodekit.paper.tables import explain_hyperparameter_differences, hyperparameter_cells, make_tables
 
 pytest.importorskip("gpytorch")
 pytest.importorskip("matplotlib")
@@ -60,7 +58,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunPlan, R
 
     with pytest.MonkeyPatch.context() as patch:
         # Figures show models that were measured; a second training would give the same.
-        for module in (metrics, figures):
+        for module in (metrics, report):
             patch.setattr(module, "train", train_once)
         yield plan, RunResults([row for _, row in collect_results(plan, folder / "runs")]), folder
 

@@ -7,7 +7,6 @@ import io
 import re
 import zipfile
 from dataclasses import replace
-from functools import partial
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,12 +20,10 @@ from lodekit.cli.programs import studio
 from lodekit.data.preview import preview_table
 from lodekit.data.row_store import missing_outputs_error
 from lodekit.data.tables.columns import resolve_columns
-from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics import messages
 from lodekit.diagnostics.messages import stepped_channel_warnings
 from lodekit.errors import DataError, LodekitError, ParameterError
-from lodekit.report.panels import PlotlyPanel, ReportContext, line_trace, stack_panels
-from lodekit.report.time_series import channels_figure
+from lodekit.report.panels import PLOTLY_MEAN_COLOR
 from lodekit.studio.app import streamlit_options
 from lodekit.studio.compute import MAX_EQUATION_CHARACTERS, compute_curve, parse_typed_equations, understand
 from lodekit.studio.controller import (
@@ -36,9 +33,9 @@ from lodekit.studio.controller import (
     read_fit_result,
     start_export,
     start_fit,
+    start_subtask,
 )
 from lodekit.studio.data_files import match_channels, open_data_file, simulate_csv
-from lodekit.studio.figures import apply_theme, comparison_figure, pole_plot_svg, record_figure
 from lodekit.studio.session import (
     DEFAULT_CHOICES,
     ColumnAssignment,
@@ -195,12 +192,30 @@ def test_a_new_file_keeps_the_columns_that_it_has(desk: SessionController) -> No
     assert ColumnAssignment("u") in [item.assignment for item in desk.matches]
 
 
+def test_nothing_of_earlier_equations_remains_if_others_replace_them(desk: SessionController) -> None:
+    desk.set_example("two_room")
+    assert "two_room" in desk.system_file()
+    used = desk.session.entries[-1].name
+    edited = desk.session.with_equations(desk.session.equations.replace("=", "= 2*0*t +", 1), desk.session.declared)
+    assert edited.entries == desk.session.entries
+    desk.session = desk.session.with_equations(f"y' = -{used}*y + v", desk.session.declared)
+    assert [entry.name for entry in desk.session.entries] == [used]
+    assert desk.session.declared == used
+    # Equations of an example that were changed a little do not have its title.
+    desk.set_example("two_room")
+    desk.change(equations=desk.session.equations.replace("=", "= 2*", 1))
+    assert "two_room" not in desk.system_file()
+    desk.set_example("heating")
+    assert {entry.name for entry in desk.session.entries} == set(desk.catalog["heating"]["parameters"])
+
+
 def test_refused_equations_are_neither_fitted_nor_simulated(desk: SessionController) -> None:
     desk.change(equations="x' = -x^2", example="")
     assert desk.is_outdated
-    for refused in (partial(start_fit, desk), desk.simulate):
-        with pytest.raises(LodekitError, match="Correct the equations in step 1"):
-            refused()
+    start_fit(desk)
+    assert (desk.errors["fit"], desk.task) == ("Correct the equations in step 1 first.", None)
+    with pytest.raises(LodekitError, match="Correct the equations in step 1"):
+        desk.simulate()
 
 
 def test_a_file_with_unordered_times_offers_other_time_columns(tmp_path: Path) -> None:
@@ -217,8 +232,9 @@ def test_a_channel_that_is_left_out_is_left_out_of_the_fit_and_of_the_system_fil
     path = desk.folder / "system.toml"
     path.write_text(desk.system_file())
     assert read_system_file(path).columns == {"u": "-"}
-    assert "over the measurements" in desk.curve_image()[0]
-    assert "not measured" in desk.curve_image()[0]
+    figure, words, _ = desk.curve_figure()
+    assert "over the measurements" in words
+    assert "not measured" in str(figure["layout"]["annotations"])
 
 
 def test_a_file_without_times_asks_for_the_time_between_lines(tmp_path: Path) -> None:
@@ -272,6 +288,15 @@ def test_windows_of_fit_and_validation_never_overlap(desk: SessionController) ->
     assert desk.session.held_out is None
 
 
+def test_windows_of_fit_and_validation_share_no_row(desk: SessionController) -> None:
+    desk.set_file("even.csv", b"t,f1,f2,u\n" + b"\n".join(b"%d,1,2,3" % k for k in range(11)))
+    desk.set_window(7.0, 10.0, for_validation=True)
+    assert (desk.session.window, desk.session.held_out) == ((None, 6.0), (7.0, 10.0))
+    assert "--to 6.0" in generate_shell(desk.session)
+    desk.set_window(2.0, 8.0, for_validation=False)
+    assert (desk.session.window, desk.session.held_out) == ((2.0, 8.0), (9.0, 10.0))
+
+
 def test_what_is_known_over_the_held_out_part_is_measured_there(desk: SessionController) -> None:
     """The page offers nothing else, and shows earlier fits though the next file cannot be read."""
     assert desk.possible_given == [("f1",), ("f2",), ("u",)]
@@ -294,6 +319,121 @@ def fit_and_export(desk: SessionController) -> tuple[str, dict[str, Any]]:
     return name, read_fit_result(desk, name)
 
 
+def driven_log(seed: int, period: int) -> bytes:
+    """Return a log of y' = -0.5*y + u + w with noise w, and a constant column of another name for it."""
+    generator, rows, level = np.random.default_rng(seed), [], 0.0
+    for k in range(60):
+        u = k // period % 2
+        rows.append(f"{k},{u},{level:.5f}")
+        level += (1.0 - np.exp(-0.5)) * (2.0 * u - level) + 0.02 * generator.standard_normal()
+    return "\n".join(["t,u,y", *rows]).encode()
+
+
+@pytest.fixture(scope="module")
+def driven(tmp_path_factory: pytest.TempPathFactory) -> SessionController:
+    """A fit with a known input and a disturbance."""
+    found = SessionController("token", tmp_path_factory.mktemp("driven"), Patient())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lodekit.studio.controller.ComputeProcess", Present)
+        found.set_file("log.csv", driven_log(0, 10))
+        found.change(equations="y' = -a*y + u + w")
+        found.session = found.session.with_assignment(ColumnAssignment("w", kind="white"))
+        start_fit(found)
+        collect_task(found)
+    return found
+
+
+def test_a_disturbance_is_chosen_as_the_role_of_a_channel(driven: SessionController) -> None:
+    own = driven.folder / "fit-1" / "system.toml"
+    assert read_system_file(own).disturbances == {"w": "white"}
+    assert read_system_file(own).inputs == {"u": "hold"}
+    assert session_from_dict(driven.session.to_dict()) == driven.session
+    found = read_fit_result(driven, "fit-1")
+    assert found["parameters"]["a"]["value"] == pytest.approx(0.5, abs=0.1)
+    gp = lk.LODEGP.load(driven.folder / "fit-1" / MODEL_FILE)
+    assert gp.disturbances == {"w": "white"}
+    # White noise has no values to draw.
+    figures = (*(each["Curves"] for each in found["figures"].values()), driven.curve_figure()[0])
+    inputs = [trace for figure in figures for trace in figure["data"] if trace["name"] == "known input"]
+    # A known input has one colour on the whole page, and not that of a mean.
+    assert len(inputs) == 2
+    assert len({PLOTLY_MEAN_COLOR, *(trace["line"]["color"] for trace in inputs)}) == 2
+    assert [note["text"] for note in driven.curve_figure()[0]["layout"]["annotations"]] == [
+        "<b>y</b>",
+        "<b>u</b> – known",
+    ]
+
+
+def test_a_disturbance_without_a_known_input_is_fitted_and_drawn_from_the_start_of_the_record(
+    desk: SessionController,
+) -> None:
+    desk.server = Patient()
+    desk.set_file("noise.csv", b"t,x\n" + b"\n".join(b"%d,%d" % (k, k * k % 7) for k in range(12)))
+    desk.change(equations="x' = -a*x + w", declared="a")
+    desk.session = desk.session.with_assignment(ColumnAssignment("w", kind="white"))
+    start_fit(desk)
+    assert collect_task(desk)
+    assert not desk.errors
+    (figures,) = read_fit_result(desk, "fit-1")["figures"].values()
+    for figure in (figures["Curves"], desk.curve_figure()[0]):
+        assert min(min(trace["x"]) for trace in figure["data"]) == 0.0
+
+
+def test_a_fit_is_validated_on_another_file_and_the_download_contains_the_result(driven: SessionController) -> None:
+    (driven.folder / "fit-1" / "files").mkdir()
+    start_subtask(driven, "fit-1", "validate", ("log.csv", driven_log(1, 7)))
+    assert collect_task(driven)
+    # The next report contains the result.
+    assert not (driven.folder / "fit-1" / "files").exists()
+    found = read_fit_result(driven, "fit-1", "validate")
+    assert found["channels"]["y"]["fit_percent"] > 80
+    assert found["verdict"]
+    assert found["figure"]["data"]
+    with zipfile.ZipFile(io.BytesIO(pack_fit(driven.folder / "fit-1", []))) as archive:
+        assert "The free run of y" in archive.read("validation.txt").decode()
+        assert archive.read("other-log.csv") == driven_log(1, 7)
+        assert 'print(gp.validate("other-log.csv"))' in archive.read("fit.py").decode()
+    gp = lk.LODEGP.load(driven.folder / "fit-1" / MODEL_FILE)
+    assert found["text"] == repr(gp.validate(str(driven.folder / "fit-1" / "validate" / "other-log.csv")))
+    # The session file contains it as well; a file that cannot be used is refused in words.
+    elsewhere = SessionController("token", driven.folder / "fit-1" / "validate", Patient())
+    elsewhere.session = unpack_session(pack_session(driven.session, driven.folder), elsewhere.folder)
+    assert read_fit_result(elsewhere, "fit-1", "validate") == found
+    start_subtask(driven, "fit-1", "validate", ("odd.csv", b"t,z\n0,1\n1,2\n"))
+    collect_task(driven)
+    assert "odd.csv: " in driven.errors["validate"]
+    assert str(driven.folder) not in driven.errors["validate"]
+    start_subtask(driven, "fit-1", "validate", ("other.csv", driven_log(1, 7).replace(b"u", b"valve")))
+    collect_task(driven)
+    shown = to_page_advice(driven.errors["validate"])
+    assert shown.endswith("rename the column in the file; the fit used the columns t, y, u")
+
+
+def test_a_fit_is_simulated_with_a_step_or_with_the_inputs_of_a_file(driven: SessionController) -> None:
+    gp = lk.LODEGP.load(driven.folder / "fit-1" / MODEL_FILE)
+    request = {"steps": {"u": (0.0, 3.0)}, "at": 5.0, "duration": 50.0}
+    tables = {}
+    for start, content in {"rest": None, "end": None, "steady": b"t,u\n0,1\n10,2\n"}.items():
+        upload = None if content is None else ("inputs.csv", content)
+        start_subtask(driven, "fit-1", "simulate", upload, start=start, **request)
+        assert collect_task(driven)
+        assert "simulate" not in driven.errors
+        path = driven.folder / "fit-1" / "simulate" / "simulation.csv"
+        tables[start] = np.genfromtxt(path, delimiter=",", names=True)
+    times = tables["rest"]["t"]
+    assert (times[0], times[-1]) == (0.0, 50.0)
+    assert set(tables["rest"]["u"][times < 5.0]) == {0.0}
+    assert set(tables["rest"]["u"][times >= 5.0]) == {3.0}
+    signals = {"u": ([0.0, 5.0], [0.0, 3.0])}
+    mean, std = gp.simulate(times, signals, observable="y", return_std=True)
+    assert tables["rest"]["y"] == pytest.approx(mean, abs=1e-9)
+    assert tables["rest"]["stdy"] == pytest.approx(std, rel=1e-9)
+    assert (tables["end"]["t"][0], tables["end"]["t"][-1]) == (59.0, 109.0)
+    assert tables["steady"]["y"][0] == pytest.approx(float(gp.simulate([0.0], {"u": 1.0}, "steady", "y")[0]), rel=1e-6)
+    names = {trace["name"] for trace in read_fit_result(driven, "fit-1", "simulate")["figure"]["data"]}
+    assert names == {"95 % band", "simulation", "known input"}
+
+
 def is_lk(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id == "lk"
 
@@ -305,7 +445,8 @@ def test_a_fit_of_the_studio_is_that_of_the_library(
     name, found = fit_and_export(desk)
     content = pack_fit(desk.folder / name, read_fit_result(desk, name, "files")["files"])
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        files = {"fit.py", "system.toml", "simulated.csv", MODEL_FILE, "report.html", "predictions.csv"}
+        files = {"fit.py", "system.toml", "simulated.csv", MODEL_FILE, "report.html"}
+        files |= {"predictions.csv", "validation.txt"}
         assert set(archive.namelist()) == files
         archive.extractall(tmp_path / "taken")
     script = (tmp_path / "taken" / "fit.py").read_text()
@@ -319,7 +460,9 @@ def test_a_fit_of_the_studio_is_that_of_the_library(
     names: dict[str, object] = {}
     exec(compile(script, "script", "exec"), names)  # noqa: S102 - the very lines that people take away
     assert Path("log-fit", "report.html").is_file()
-    assert "run = lk.fit_file(&quot;system.toml&quot;" in (tmp_path / "taken" / "report.html").read_text()
+    report = (tmp_path / "taken" / "report.html").read_text()
+    assert "run = lk.fit_file(&quot;system.toml&quot;" in report
+    assert "The free run of f1" in report.partition(">Validation</h2>")[2]
     assert "The free run of f1" in capsys.readouterr().out
     gp = names["gp"]
     assert isinstance(gp, lk.LODEGP)
@@ -376,8 +519,7 @@ def test_a_session_file_restores_fits_and_is_refused_if_it_is_damaged(desk: Sess
 def test_a_session_that_could_not_be_opened_again_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = SessionController("token", tmp_path, StudioServer())
     desk.change(file="log.csv")
-    for module in ("session_files", "controller"):
-        monkeypatch.setattr(f"lodekit.studio.{module}.MAX_UPLOAD_BYTES", 100_000)
+    monkeypatch.setattr("lodekit.studio.session_files.MAX_UPLOAD_BYTES", 100_000)
     # What shrinks when it is packed may be larger.
     for content in (bytes(10), bytes(200_000)):
         (tmp_path / "log.csv").write_bytes(content)
@@ -393,11 +535,11 @@ def test_a_session_that_could_not_be_opened_again_is_not_saved(tmp_path: Path, m
 
 
 def test_curves_follow_the_sliders(desk: SessionController) -> None:
-    at_truth = desk.curve_image()
+    at_truth = desk.curve_figure()
     desk.session = desk.session.with_entry(replace(desk.session.entry("a"), value=9.0))
-    elsewhere = desk.curve_image()
-    assert at_truth[1] > elsewhere[1] + 10
-    assert at_truth[0].partition("lk-curve")[2] != elsewhere[0].partition("lk-curve")[2]
+    elsewhere = desk.curve_figure()
+    assert at_truth[2] > elsewhere[2] + 10
+    assert at_truth[0]["data"][1]["y"] != elsewhere[0]["data"][1]["y"]
 
 
 def test_every_record_of_a_file_can_be_shown(desk: SessionController) -> None:
@@ -411,9 +553,10 @@ def test_every_record_of_a_file_can_be_shown(desk: SessionController) -> None:
     shown = []
     for record in ("1", "2"):
         desk.change(record=record)
-        shown.append(desk.curve_image()[0])
-        assert f"of record {record}" in shown[-1]
-    assert shown[0].partition("lk-curve")[2] != shown[1].partition("lk-curve")[2]
+        figure, words, _ = desk.curve_figure()
+        shown.append(figure["data"][1]["y"])
+        assert f"of record {record}" in words
+    assert shown[0] != shown[1]
 
 
 def test_a_log_is_split_at_gaps_into_records_that_are_fitted_and_validated(desk: SessionController) -> None:
@@ -436,7 +579,7 @@ def test_a_log_is_split_at_gaps_into_records_that_are_fitted_and_validated(desk:
     assert "--split-gaps" in generate_shell(desk.session).splitlines()[0]
     assert "--split-gaps" in generate_shell(desk.session).splitlines()[1]
     desk.change(record="2")
-    assert "of record 2" in desk.curve_image()[0]
+    assert "of record 2" in desk.curve_figure()[1]
     desk.server = Patient()
     start_fit(desk)
     assert collect_task(desk)
@@ -491,30 +634,6 @@ def test_nobody_learns_where_files_are_kept(tmp_path: Path) -> None:
     assert {safe_name(name) for name in ("model.lodekit", "fit-3", "progress.json", "sliders")} == {"log.csv"}
 
 
-def test_figures_change_their_colours_on_dark_ground_and_nothing_else() -> None:
-    points = {"x": (np.arange(3.0), np.array([1.0, 2.0, 1.0]))}
-    figure = record_figure(points, titles={}, window=(0.0, 2.0), fitted=(0.0, 1.0), clock=TimeReference())
-    light, dark = apply_theme(figure, dark=False), apply_theme(figure, dark=True)
-    assert light["data"][0]["y"] == dark["data"][0]["y"] == [1.0, 2.0, 1.0]
-    assert light["data"][0]["marker"]["color"] != dark["data"][0]["marker"]["color"]
-    assert 'aria-label="Complex plane with poles at -1"' in pole_plot_svg([-1 + 0j])
-
-
-def test_records_with_dates_are_drawn_over_dates_and_windows_are_read_from_them(tmp_path: Path) -> None:
-    rows = [f"2024-03-30T{hour:02}:00:00+01:00,{hour}" for hour in range(20)]
-    (tmp_path / "log.csv").write_text("\n".join(["time,x", *rows]))
-    opened = open_data_file(tmp_path / "log.csv")
-    figure = record_figure(opened.points(), titles={}, window=opened.window, fitted=(1.0, 2.0), clock=opened.clock)
-    assert figure["layout"]["xaxis"]["type"] == "date"
-    assert figure["layout"]["xaxis"]["title"]["text"] == "time (UTC+01:00)"
-    # By the clock on the wall, in milliseconds.
-    noon = np.datetime64("2024-03-30T12:00", "ms").astype(float)
-    assert figure["data"][0]["x"][12] == noon
-    assert figure["layout"]["shapes"][0]["x0"] == noon - 11 * 3.6e6
-    # Plotly names the edges of a selection by dates.
-    assert opened.clock.from_wall_clock("2024-03-30 12:30:00.5") == pytest.approx(12.5 + 0.5 / 3600)
-
-
 def test_advice_on_the_page_names_its_controls_and_no_arguments_or_options() -> None:
     """Every message of the diagnostics: what is filled in is u here."""
     tree = ast.parse(Path(messages.__file__).read_text())
@@ -537,30 +656,20 @@ def test_advice_on_the_page_names_its_controls_and_no_arguments_or_options() -> 
         with pytest.raises(DataError) as caught:
             resolve_columns(names, ["y"])
         assert not foreign.search(to_page_advice(str(caught.value)))
+    assert (
+        to_page_advice(
+            "the run is free; this record continues the fitted one, so "
+            'the run can also begin with the state there: try start="end"'
+        )
+        == "the run is free"
+    )
+    assert to_page_advice("give noise_std, or [noise] in a system file").startswith(
+        "give the noise level ([noise] in the"
+    )
     assert to_page_advice(str(missing_outputs_error(["u"]))).endswith("choose it in step 2")
     with pytest.raises(ParameterError) as refused:
         ParameterEntry("a", 5.0, is_fixed=True, bounds="0 to 3").parameter()
     assert to_page_advice(str(refused.value)).endswith("change the value or the limits in step 3")
-
-
-def test_inputs_after_the_measurements_do_not_change_the_axis_of_an_input() -> None:
-    t, held = np.arange(20.0), np.arange(23.0)
-    u = np.where(held < 20, held // 5 % 2, 1000.0)
-    gp = lk.LODEGP(lk.System("y' = -y + u"), inputs={"u": "hold"}, random_state=0)
-    gp.fit(lk.Observations().add(t, "y", np.sin(t)).add(held, "u", u))
-    context = ReportContext(gp, {}, "", {}, (0.0, 22.0))
-    low, high = channels_figure(context)[1]["yaxis2"]["range"]
-    assert (low, high) == pytest.approx((-0.06, 1.06))
-
-
-def test_the_legend_is_below_the_plots_where_the_toolbar_does_not_cover_it() -> None:
-    traces = [line_trace(name, [0.0, 1.0], [0.0, 1.0], "#000000") for name in ("mean", "truth")]
-    layout = stack_panels([PlotlyPanel("y", traces, (0.0, 1.0))], height=90, time_label="t", span=(0.0, 1.0))[1]
-    assert layout["legend"]["y"] < 0
-    assert layout["legend"]["yanchor"] == "top"
-    # There is room for it below the label of the axis.
-    area = layout["height"] - layout["margin"]["t"] - layout["margin"]["b"]
-    assert -layout["legend"]["y"] * area + 24 < layout["margin"]["b"]
 
 
 def test_the_status_for_screen_readers_names_the_task_an_error_or_the_last_fit(desk: SessionController) -> None:
@@ -571,32 +680,6 @@ def test_the_status_for_screen_readers_names_the_task_an_error_or_the_last_fit(d
     assert desk.status == "expected two times, got one"
     desk.task = SimpleNamespace(task="fit")  # type: ignore[assignment]
     assert desk.status == "Fitting."
-
-
-def test_curves_of_compared_fits_share_one_figure() -> None:
-    def curves(shift: float, names: list[str], last: int) -> dict[str, Any]:
-        layout: dict[str, Any] = {"annotations": [{"text": name} for name in names]}
-        layout["xaxis"] = {"range": [0.0, float(last)], "title": {"text": "t in s"}}
-        data: list[dict[str, Any]] = []
-        for axis in ["y", "y2"][: len(names)]:
-            layout[axis.replace("y", "yaxis")] = {"range": [shift, 1.0 + shift]}
-            trace = {"x": list(range(last)), "y": [shift] * last, "yaxis": axis}
-            data += [{"name": name, **trace} for name in ("measurements", "mean")]
-        return {"data": data, "layout": layout, "panels": names, "window": [1, last - 2]}
-
-    records = [curves(0.0, ["u", "x"], 5), curves(1.0, ["u", "x"], 6)]
-    found = comparison_figure({"fit-1": records, "fit-2": [curves(2.0, ["x"], 9)]})
-    # Each curve ends with the window of its fit; the measurements of all fits are shown.
-    shown = [(trace["name"], trace["yaxis"], trace["x"][0], trace["x"][-1]) for trace in found["data"]]
-    measured = [("measurements", "y", 0, last) for last in (4, 5, 8)]
-    assert shown == [*measured, ("fit-1", "y", 1, 3), ("fit-1", "y", 1, 4), ("fit-2", "y", 1, 7)]
-    assert len({trace["line"]["color"] for trace in found["data"][3:]}) == 2
-    assert [trace["showlegend"] for trace in found["data"]] == [True, False, False, True, False, True]
-    assert found["layout"]["xaxis"]["range"] == [1, 7]
-    assert found["layout"]["yaxis"]["range"] == [0.0, 3.0]
-    # A measurement in the data of several fits is drawn once.
-    again = comparison_figure({"fit-1": records[:1], "fit-2": records[:1]})
-    assert [trace["name"] for trace in again["data"]].count("measurements") == 2
 
 
 def test_sliders_show_units_that_follow_from_those_of_the_columns(desk: SessionController) -> None:

@@ -65,6 +65,20 @@ def test_roles_windows_and_fits_of_one_tab_appear_in_the_other(open_tab: OpenTab
     first.selectbox(key="role-u").select("linear").run()
     first.number_input(key="Fit to").set_value(5.0).run()
     first.button(key="fit").click().run()
+    # This system does not settle, so that a steady state is refused; a simulation from rest can be downloaded.
+    for start in ("steady", "rest"):
+        assert "Simulation (CSV)" not in [button.label for button in first.get("download_button")]
+        first.selectbox(key="state-fit-1").select(start)
+        next(button for button in first.button if button.label == "Simulate response").click().run()
+        shown = "".join(item.body for item in first.get("html"))
+        assert ("choose another initial state" in shown) == (start == "steady")
+    assert "Simulation (CSV)" in [button.label for button in first.get("download_button")]
+    rows = "\n".join(f"{k / 4},{k % 7 / 3},{k % 5 / 2},{k % 3}" for k in range(30))
+    upload = next(
+        box for box in first.file_uploader if box.label.startswith("Upload a record that the fit did not use")
+    )
+    upload.upload("other.csv", f"t,f1,f2,u\n{rows}\n".encode(), "text/csv").run()
+    assert any("lodekit validate log-fit other.csv" in item.value for item in first.code)
     second.run()
     assert second.selectbox(key="role-u").value == "linear"
     assert second.number_input(key="Fit to").value == 5.0
@@ -87,7 +101,7 @@ def open_log(open_tab: OpenTab, head: str, rows: Iterable[str]) -> Any:
 
 def test_a_stepped_column_that_is_chosen_by_hand_is_proposed_as_known_input(open_tab: OpenTab) -> None:
     tab = open_log(open_tab, "t,Heater,A,B", (f"{k},{k // 10 % 2},{k * 7 % 13},{k * 5 % 11}" for k in range(40)))
-    assert tab.selectbox(key="role-u").disabled
+    assert tab.selectbox(key="role-u").options[:2] == ["not measured", "disturbance, white"]
     tab.selectbox(key="column-u").select("Heater").run()
     tab.selectbox(key="column-f1").select("A").run()
     assert (tab.selectbox(key="role-u").value, tab.selectbox(key="role-f1").value) == ("hold", "")
@@ -95,6 +109,11 @@ def test_a_stepped_column_that_is_chosen_by_hand_is_proposed_as_known_input(open
     # The user has the last word.
     tab.selectbox(key="role-u").select("").run()
     assert tab.selectbox(key="role-u").value == ""
+    # A disturbance is not measured, so its column is not used; a channel with a column again is not a disturbance.
+    tab.selectbox(key="role-f1").select("white").run()
+    assert [tab.selectbox(key=key).value for key in ("role-f1", "column-f1")] == ["white", "– not measured –"]
+    tab.selectbox(key="column-f1").select("B").run()
+    assert [tab.selectbox(key=key).value for key in ("role-f1", "column-f1")] == ["", "B"]
     assert not tab.exception
 
 
@@ -160,11 +179,11 @@ def test_a_fit_has_one_button_for_the_report_and_one_for_all_files(
     tab.button(key="fit").click().run()
     downloads = [button.label for button in tab.get("download_button")]
     assert downloads == ["Save session"]
-    job = SimpleNamespace(task="deliver", is_running=True, progress=lambda: ("writing, report", 0.5, 3.0))
+    job = SimpleNamespace(task="files", is_running=True, progress=lambda: ("writing, report", 0.5, 3.0))
     job.result = lambda: {"trouble": "not enough memory"}
     with monkeypatch.context() as patch:
         patch.setattr(Patient, "start", lambda *_: job)
-        tab.button(key="deliver").click().run()
+        tab.button(key="files").click().run()
     # The progress stands in the last step, where the button was pressed.
     shown = [node.proto.body if node.type == "html" else node.type for node in tab.main if node.type != "column"]
     place = next(k for k, text in enumerate(shown) if 'id="step-6"' in text)
@@ -172,7 +191,7 @@ def test_a_fit_has_one_button_for_the_report_and_one_for_all_files(
     assert "progress" not in shown[:place]
     job.is_running = False
     tab.run()
-    tab.button(key="deliver").click().run()
+    tab.button(key="files").click().run()
     downloads = [button.label for button in tab.get("download_button")]
     assert downloads == ["Report", "All files (zip)", "Save session"]
     assert not tab.exception

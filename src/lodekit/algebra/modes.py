@@ -19,18 +19,8 @@ from typing import Any
 
 from flint import acb, acb_poly, arb, ctx as flint_context, fmpq, fmpq_mat, fmpz_poly, nmod_mat, nmod_poly
 
-from lodekit.algebra.polynomials import (
-    Polynomial,
-    factor,
-    from_multivariate,
-    gcd,
-    map_polynomial_to_finite_field,
-    primitive_part,
-    sample_points,
-    specialize,
-    to_multivariate,
-    trim,
-)
+from lodekit.algebra import polynomials
+from lodekit.algebra.polynomials import Polynomial
 from lodekit.algebra.reduction import Vector, pivot_index
 from lodekit.algebra.scalars import MAX_FACTOR_TERMS, MAX_PRODUCT_TERMS, Element, ScalarRing, expression_swell_error
 from lodekit.errors import AlgebraError
@@ -41,7 +31,7 @@ def factor_annihilators(ring: ScalarRing, annihilators: Sequence[Polynomial]) ->
     return [
         (part, multiplicity, index)
         for index, annihilator in enumerate(annihilators)
-        for part, multiplicity in factor(ring, annihilator)
+        for part, multiplicity in polynomials.factor(ring, annihilator)
     ]
 
 
@@ -60,10 +50,10 @@ def isolate_roots(
     missing = [name for name in ring.parameters if name in used and name not in exact]
     if missing:
         raise AlgebraError(f"roots need a value for every parameter; missing: {', '.join(missing)}")
-    target, special = specialize(ring, polynomial, exact)
+    target, special = polynomials.specialize(ring, polynomial, exact)
     if not special:
         raise AlgebraError("every coefficient vanishes at these parameter values: the mode is not defined there")
-    parts = factor(target, special)
+    parts = polynomials.factor(target, special)
     roots = [(root, count) for part, count in parts for root in _isolate_simple_roots(target, part)]
     return sorted(roots, key=lambda item: (item[0].real, item[0].imag))
 
@@ -75,7 +65,7 @@ def _isolate_simple_roots(ring: ScalarRing, polynomial: Polynomial) -> list[comp
     # Even and odd part share the roots whose negatives are roots as well, which include the imaginary ones.
     even = [value if power % 2 == 0 else ring.zero for power, value in enumerate(rest)]
     odd = [value if power % 2 else ring.zero for power, value in enumerate(rest)]
-    may_be_imaginary = len(gcd(ring, trim(even), trim(odd))) > 1
+    may_be_imaginary = len(polynomials.gcd(ring, polynomials.trim(even), polynomials.trim(odd))) > 1
     # The precision is doubled until each root is known to 60 bits, more than the 53 of a float.
     for bits in (96 << k for k in range(8)):
         with flint_context.workprec(bits):
@@ -126,11 +116,11 @@ def elementary_divisors(ring: ScalarRing, equations: Sequence[Vector]) -> list[t
     """Return irreducible polynomials with exponents: the elementary divisors of square equations."""
     if ring.has_relations:
         raise AlgebraError("the exponents of systems with square roots need the whole decomposition")
-    parts = factor(ring, _characteristic_polynomial(ring, equations))
-    field, points = next(sample_points(ring, seed=2))
+    parts = polynomials.factor(ring, _characteristic_polynomial(ring, equations))
+    field, points = next(polynomials.sample_points(ring, seed=2))
 
     def at_point(polynomial: Polynomial) -> Polynomial:
-        return map_polynomial_to_finite_field(ring, polynomial, field, points)
+        return polynomials.map_polynomial_to_finite_field(ring, polynomial, field, points)
 
     rows = _companion_matrix(equations, [list(map(at_point, row)) for row in equations])
     matrix = nmod_mat(len(rows), len(rows), [int(value) for row in rows for value in row], field.prime)
@@ -197,14 +187,14 @@ def _characteristic_polynomial(ring: ScalarRing, equations: Sequence[Vector]) ->
         matrix = _companion_matrix(equations, values)
         size = len(matrix)
         monic = fmpq_mat(size, size, [value for row in matrix for value in row]).charpoly()
-        return primitive_part(ring, list(monic.numer().coeffs()))
-    return primitive_part(ring, _bareiss_determinant(ring, equations))
+        return polynomials.primitive_part(ring, list(monic.numer().coeffs()))
+    return polynomials.primitive_part(ring, _bareiss_determinant(ring, equations))
 
 
 def _bareiss_determinant(ring: ScalarRing, rows: Sequence[Vector]) -> Polynomial:
     """Return the determinant by fraction-free elimination in Z[d, symbols]: all intermediate results are minors."""
-    matrix = [[to_multivariate(ring, entry) for entry in row] for row in rows]
-    size, previous = len(rows), to_multivariate(ring, [ring.one])
+    matrix = [[polynomials.to_multivariate(ring, entry) for entry in row] for row in rows]
+    size, previous = len(rows), polynomials.to_multivariate(ring, [ring.one])
     for k in range(size - 1):
         _, i, j = min((len(matrix[i][j]), i, j) for i in range(k, size) for j in range(k, size) if matrix[i][j])
         matrix[k], matrix[i] = matrix[i], matrix[k]
@@ -218,4 +208,4 @@ def _bareiss_determinant(ring: ScalarRing, rows: Sequence[Vector]) -> Polynomial
                 raise expression_swell_error()
             row[k + 1 :] = [(pivot[k] * row[j] - row[k] * pivot[j]) // previous for j in range(k + 1, size)]
         previous = pivot[k]
-    return from_multivariate(ring, matrix[-1][-1])
+    return polynomials.from_multivariate(ring, matrix[-1][-1])

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING
 
+from lodekit.algebra import reduction, smith
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.polynomials import (
     Polynomial,
@@ -36,24 +37,8 @@ from lodekit.algebra.polynomials import (
     sample_zeros,
     scale,
 )
-from lodekit.algebra.reduction import (
-    Vector,
-    kernel_and_image,
-    pivot_index,
-    popov_basis,
-    primitive_part_of_vector,
-    reduce_modulo_basis,
-)
+from lodekit.algebra.reduction import Vector
 from lodekit.algebra.scalars import Element, FiniteField, Scalar, ScalarRing
-from lodekit.algebra.smith import (
-    PopovDecomposition,
-    SmithForm,
-    build_transformation_matrices,
-    diagonalize,
-    divide_rows,
-    invariant_factors_of_diagonal,
-    invert_right_transformation,
-)
 from lodekit.errors import VerificationError
 
 if TYPE_CHECKING:
@@ -92,7 +77,7 @@ class Parametrization:
     equations: OperatorMatrix
     free: OperatorMatrix
     modes: tuple[ModeColumn, ...]
-    _decomposition: PopovDecomposition = field(repr=False, compare=False)
+    _decomposition: smith.PopovDecomposition = field(repr=False, compare=False)
     chosen_observables: OperatorMatrix | None = None
 
     @property
@@ -119,8 +104,10 @@ class Parametrization:
         """The rows X, q x n, that recover the free functions from a solution: z = X(d) f."""
         if self.chosen_observables is not None:
             return self.chosen_observables
-        left, _, right = build_transformation_matrices(self.operator, self._decomposition.diagonal_form)
-        inverse = invert_right_transformation(left @ self.operator, right, self._decomposition.diagonal_form.diagonal)
+        left, _, right = smith.build_transformation_matrices(self.operator, self._decomposition.diagonal_form)
+        inverse = smith.invert_right_transformation(
+            left @ self.operator, right, self._decomposition.diagonal_form.diagonal
+        )
         stretch = _leading_integer_matrix(self.operator.ring, self._decomposition.kernel, self.operator.variable)
         total = stretch @ inverse.take_rows(range(self._decomposition.rank, self.operator.width))
         for mode in self.modes:
@@ -165,7 +152,7 @@ class Parametrization:
         minimal = self.chosen_observables is None
         degrees = self.degrees
         leading = [[row[j][degree : degree + 1] for row in self.free.rows] for j, degree in enumerate(degrees)]
-        is_reduced = len(kernel_and_image(ring, leading)[0]) == len(degrees)
+        is_reduced = len(reduction.kernel_and_image(ring, leading)[0]) == len(degrees)
         unless(not minimal or is_reduced, "the free columns are column-reduced")
         return (
             "A B = 0 and A C_i is divisible by d_i: only solutions",
@@ -180,8 +167,8 @@ class Parametrization:
 
     def _remainder(self, row: Vector) -> Vector:
         shifts = [0] * self.operator.width
-        basis = {pivot_index(equation, shifts): equation for equation in self.equations.rows}
-        return reduce_modulo_basis(self.operator.ring, row, basis, shifts)
+        basis = {reduction.pivot_index(equation, shifts): equation for equation in self.equations.rows}
+        return reduction.reduce_modulo_basis(self.operator.ring, row, basis, shifts)
 
     def reduced_mode_observable(self, mode: int, cofactor: Polynomial) -> Vector:
         """Return the row ``cofactor g`` of a mode, given by its number `mode`, reduced by the equations and primitive.
@@ -191,7 +178,7 @@ class Parametrization:
         ring = self.operator.ring
         row = self._remainder([multiply(ring, cofactor, entry) for entry in self.modes[mode].observable.rows[0]])
         first = next(entry for entry in row if entry)
-        return primitive_part_of_vector(ring, row, first[-1])
+        return reduction.primitive_part_of_vector(ring, row, first[-1])
 
     def can_choose(self, channels: Sequence[int]) -> bool:
         """Return whether these channels (by number) can be prescribed freely at the same time.
@@ -204,7 +191,7 @@ class Parametrization:
         if self._decomposition.count_inputs(sum(1 << i for i in chosen)) == len(chosen):
             return True
         # A random point may be special: it proves that this many rows are independent, but there may be more.
-        basis, _ = popov_basis(self.free.ring, [self.free.rows[i] for i in chosen], [0] * self.free.width)
+        basis, _ = reduction.popov_basis(self.free.ring, [self.free.rows[i] for i in chosen], [0] * self.free.width)
         return len(basis) == len(chosen)
 
     def input_sets(self, limit: int) -> tuple[tuple[int, ...], ...]:
@@ -217,9 +204,9 @@ def _vanishes_modulo(matrix: OperatorMatrix, annihilator: Polynomial) -> bool:
     return not any(pseudo_divide(matrix.ring, row[0], annihilator)[2] for row in matrix.rows)
 
 
-def parametrize(operator: OperatorMatrix, decomposition: PopovDecomposition | None = None) -> Parametrization:
+def parametrize(operator: OperatorMatrix, decomposition: smith.PopovDecomposition | None = None) -> Parametrization:
     """Return all solutions of A(d) f = 0, A the `operator`; a known `decomposition` is reused."""
-    stages = decomposition or PopovDecomposition(operator.ring, operator.rows, operator.width)
+    stages = decomposition or smith.PopovDecomposition(operator.ring, operator.rows, operator.width)
     ring, width, variable = operator.ring, operator.width, operator.variable
     kernel = stages.kernel
     shrink = _leading_integer_matrix(ring, kernel, variable, inverse=True)
@@ -228,8 +215,8 @@ def parametrize(operator: OperatorMatrix, decomposition: PopovDecomposition | No
     modes: list[ModeColumn] = []
     if not stages.is_controllable:
         parts = stages.diagonal_form
-        left, _, _ = build_transformation_matrices(operator, parts)
-        rows = divide_rows(left @ operator, parts.diagonal)
+        left, _, _ = smith.build_transformation_matrices(operator, parts)
+        rows = smith.divide_rows(left @ operator, parts.diagonal)
         modes = [
             _reduce_mode_column(parts.right[i], primitive_part(ring, entry), kernel, rows.take_rows([i]))
             for i, entry in enumerate(parts.diagonal)
@@ -259,9 +246,9 @@ def _reduce_mode_column(
         [annihilator if i == j else [] for j in range(width)] + [[] for _ in range(count + 1)] for i in range(width)
     ]
     shifts = [0] * width + [None] * (count + 1)
-    basis, _ = popov_basis(ring, [*tagged, *multiples], shifts)
-    reduced = reduce_modulo_basis(ring, [*raw, *([] for _ in range(count)), [ring.one]], basis, shifts)
-    reduced = primitive_part_of_vector(ring, reduced, reduced[pivot_index(reduced, shifts)][-1])
+    basis, _ = reduction.popov_basis(ring, [*tagged, *multiples], shifts)
+    reduced = reduction.reduce_modulo_basis(ring, [*raw, *([] for _ in range(count)), [ring.one]], basis, shifts)
+    reduced = reduction.primitive_part_of_vector(ring, reduced, reduced[reduction.pivot_index(reduced, shifts)][-1])
     # Now reduced = s raw + kernel T modulo d_i, with tags T and scale s. Let C = reduced/leading, p = (leading/s) p',
     # and p' the function of the raw column: raw p' = C p - kernel (T/leading) p.
     leading = ring.rational(_leading_integer(ring, reduced[:width]))
@@ -275,14 +262,14 @@ def _reduce_mode_column(
 
 def _leading_integer(ring: ScalarRing, vector: Vector) -> int:
     """Return the integer coefficient of the leading term of a vector; it is scaled to one for display."""
-    pivot = vector[pivot_index(vector, [0] * len(vector))][-1]
+    pivot = vector[reduction.pivot_index(vector, [0] * len(vector))][-1]
     return next(iter(ring.terms(pivot).values()))
 
 
 def left_inverse(matrix: OperatorMatrix) -> OperatorMatrix | None:
     """Return a left inverse over K[d], the inverse of a square matrix; None if there is none."""
     ring = matrix.ring
-    image, witness, _ = kernel_and_image(ring, matrix.rows)
+    image, witness, _ = reduction.kernel_and_image(ring, matrix.rows)
     if len(image) < matrix.width or any(len(row[i]) != 1 for i, row in enumerate(image)):
         return None
     below = [row[i][0] for i, row in enumerate(image)]
@@ -315,7 +302,7 @@ def transformed_diagonal(operator: OperatorMatrix, right: OperatorMatrix) -> lis
     kept = [j for j, divisor in enumerate(divisors) if divisor]
     if not kept:
         return divisors
-    quotients = divide_rows(image.take_columns(kept).transpose(), [divisors[j] for j in kept]).transpose()
+    quotients = smith.divide_rows(image.take_columns(kept).transpose(), [divisors[j] for j in kept]).transpose()
     return divisors if left_inverse(quotients) is not None else None
 
 
@@ -345,7 +332,7 @@ def _reduce_column_modulo(column: OperatorMatrix, divisor: Polynomial) -> Operat
     return OperatorMatrix.from_scalars(ring, entries, 1, column.variable)
 
 
-def degenerate_factors(form: SmithForm) -> list[Element]:
+def degenerate_factors(form: smith.SmithForm) -> list[Element]:
     """Return the parameter factors at whose zeros the Smith form changes, tested at such zeros."""
     operator, ring = form.operator, form.operator.ring
 
@@ -353,7 +340,7 @@ def degenerate_factors(form: SmithForm) -> list[Element]:
         if any(not ring.map_to_finite_field(bottom, field, points) for bottom in operator.denominators):
             return False  # the equations are undefined there
         rows = _map_rows(ring, operator.rows, field, points)
-        here = invariant_factors_of_diagonal(field, diagonalize(field, rows, operator.width).diagonal)
+        here = smith.invariant_factors_of_diagonal(field, smith.diagonalize(field, rows, operator.width).diagonal)
         (there,) = _map_rows(ring, [form.invariants], field, points)
         if [len(entry) for entry in there] != [len(entry) for entry in form.invariants]:
             return True  # a leading coefficient vanishes, and a mode loses an exponent
@@ -390,7 +377,7 @@ def singular_basis_factors(columns: OperatorMatrix, inverses: Iterable[OperatorM
         if any(not ring.map_to_finite_field(bottom, field, points) for bottom in columns.denominators):
             return True
         # A denominator of a transposed row is a common multiple of those above: a unit here.
-        diagonal = diagonalize(field, _map_rows(ring, rows.rows, field, points), rows.width).diagonal
+        diagonal = smith.diagonalize(field, _map_rows(ring, rows.rows, field, points), rows.width).diagonal
         return len(diagonal) < columns.width or any(len(entry) > 1 for entry in diagonal)
 
     factors = _denominator_factors((columns, *inverses))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from flint import fmpz, fmpz_poly, nmod_mat
 
+from lodekit.algebra import reduction
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.polynomials import (
     Polynomial,
@@ -35,18 +36,7 @@ from lodekit.algebra.polynomials import (
     scale,
     to_multivariate,
 )
-from lodekit.algebra.reduction import (
-    ELIMINATION_SHIFT,
-    Vector,
-    divide_by_content,
-    is_provably_left_prime,
-    kernel_and_image,
-    pivot_index,
-    popov_basis,
-    primitive_part_of_vector,
-    reduce_modulo_basis,
-    vector_content,
-)
+from lodekit.algebra.reduction import Vector
 from lodekit.algebra.scalars import (
     MAX_PRODUCT_TERMS,
     CoefficientRing,
@@ -87,17 +77,17 @@ class PopovDecomposition:
 
     @cached_property
     def _row_reduction(self) -> tuple[list[Vector], list[Vector], list[Vector]]:
-        return kernel_and_image(self.ring, self.rows)
+        return reduction.kernel_and_image(self.ring, self.rows)
 
     @cached_property
     def equations(self) -> list[Vector]:
         """P: the Popov form of the rows."""
-        return [divide_by_content(self.ring, row) for row in self._row_reduction[0]]
+        return [reduction.divide_by_content(self.ring, row) for row in self._row_reduction[0]]
 
     @property
     def n_states(self) -> int:
         """The order of square equations: the number of initial values that fix a solution."""
-        return sum(len(row[pivot_index(row, [0] * self.width)]) - 1 for row in self.equations)
+        return sum(len(row[reduction.pivot_index(row, [0] * self.width)]) - 1 for row in self.equations)
 
     @property
     def zero_channels(self) -> list[int]:
@@ -109,7 +99,7 @@ class PopovDecomposition:
     def equation_weights(self) -> tuple[list[Vector], list[Element]]:
         """The combinations of rows that give the equations, and a denominator for each."""
         image_rows, weights, _ = self._row_reduction
-        return weights, [vector_content(self.ring, row) for row in image_rows]
+        return weights, [reduction.vector_content(self.ring, row) for row in image_rows]
 
     @property
     def relations(self) -> list[Vector]:
@@ -124,7 +114,7 @@ class PopovDecomposition:
     @cached_property
     def _column_reduction(self) -> tuple[list[Vector], list[Vector], list[Vector]]:
         equations = self.equations
-        return kernel_and_image(self.ring, [[row[j] for row in equations] for j in range(self.width)])
+        return reduction.kernel_and_image(self.ring, [[row[j] for row in equations] for j in range(self.width)])
 
     @cached_property
     def kernel(self) -> list[Vector]:
@@ -140,7 +130,7 @@ class PopovDecomposition:
         if self.width == self.rank:
             # Without free functions, only a system whose solution is zero is controllable.
             return all(len(entry) < 2 for row in self.equations for entry in row)
-        if is_provably_left_prime(self.ring, self.equations, self.width):
+        if reduction.is_provably_left_prime(self.ring, self.equations, self.width):
             return True
         return all(len(entry) == 1 for entry in self.diagonal_form.diagonal)
 
@@ -207,9 +197,9 @@ class PopovDecomposition:
 
 def diagonalize(ring: CoefficientRing, rows: Sequence[Vector], width: int) -> DiagonalForm:
     """Return the whole decomposition of a matrix over any `ring`, given by its `rows` and its `width`."""
-    row_reduction = kernel_and_image(ring, rows)
-    equations = [divide_by_content(ring, row) for row in row_reduction[0]]
-    column_reduction = kernel_and_image(ring, [[row[j] for row in equations] for j in range(width)])
+    row_reduction = reduction.kernel_and_image(ring, rows)
+    equations = [reduction.divide_by_content(ring, row) for row in row_reduction[0]]
+    column_reduction = reduction.kernel_and_image(ring, [[row[j] for row in equations] for j in range(width)])
     return _assemble_diagonal_form(ring, rows, row_reduction, column_reduction)
 
 
@@ -235,7 +225,7 @@ def _assemble_diagonal_form(
     square = [[column[i] for column in lattice] for i in range(len(lattice))]
     row_steps, column_steps = _diagonalize_by_hermite_forms(ring, square)
     # The rows of P are those of the row stage without their common factors, which `left` still contains.
-    contents = [vector_content(ring, row) for row in row_image]
+    contents = [reduction.vector_content(ring, row) for row in row_image]
     common = ring.one
     for content in contents:
         common = ring.divide(common * content, ring.common_factor(common, content))
@@ -278,9 +268,9 @@ def _reduce_modulo_kernel(ring: CoefficientRing, vectors: Sequence[Vector], kern
     if not vectors:
         return []
     shifts = [0] * len(vectors[0])
-    basis = {pivot_index(vector, shifts): vector for vector in kernel}
-    reduced = [reduce_modulo_basis(ring, vector, basis, shifts) for vector in vectors]
-    return [primitive_part_of_vector(ring, v, v[pivot_index(v, shifts)][-1]) for v in reduced]
+    basis = {reduction.pivot_index(vector, shifts): vector for vector in kernel}
+    reduced = [reduction.reduce_modulo_basis(ring, vector, basis, shifts) for vector in vectors]
+    return [reduction.primitive_part_of_vector(ring, v, v[reduction.pivot_index(v, shifts)][-1]) for v in reduced]
 
 
 def _diagonalize_by_hermite_forms(ring: CoefficientRing, square: list[Vector]) -> tuple[list[Vector], list[Vector]]:
@@ -292,11 +282,13 @@ def _diagonalize_by_hermite_forms(ring: CoefficientRing, square: list[Vector]) -
     steps: list[list[Vector]] = [
         [[[ring.one] if i == j else [] for j in range(size)] for i in range(size)] for _ in ("rows", "columns")
     ]
-    shifts = [ELIMINATION_SHIFT * (size - j) for j in range(size)] + [None] * size
+    shifts = [reduction.ELIMINATION_SHIFT * (size - j) for j in range(size)] + [None] * size
     # Each pass transposes the matrix, so that row and column steps alternate.
     side = 0
     while any(entry for i, row in enumerate(matrix) for j, entry in enumerate(row) if i != j):
-        basis, _ = popov_basis(ring, [row + step for row, step in zip(matrix, steps[side], strict=True)], shifts)
+        basis, _ = reduction.popov_basis(
+            ring, [row + step for row, step in zip(matrix, steps[side], strict=True)], shifts
+        )
         reduced = [basis[position] for position in range(size)]
         steps[side] = [vector[size:] for vector in reduced]
         matrix, side = [[vector[j] for vector in reduced] for j in range(size)], 1 - side
@@ -345,7 +337,7 @@ def _kernel_vector_from_minors(ring: ScalarRing, rows: Sequence[Vector]) -> Vect
     for entry in vector:
         divisor = divisor.gcd(entry)
     result = [from_multivariate(ring, entry // divisor) for entry in vector]
-    return primitive_part_of_vector(ring, result, result[pivot_index(result, [0] * width)][-1])
+    return reduction.primitive_part_of_vector(ring, result, result[reduction.pivot_index(result, [0] * width)][-1])
 
 
 @dataclass(frozen=True)
@@ -499,7 +491,7 @@ def _make_divisibility_chain(
             both = [vectors[i], vectors[j]]
             vectors[i], vectors[j] = linear_combination(ring, first, both), linear_combination(ring, second, both)
         for k in (i, j):
-            left[k], right[k] = divide_by_content(ring, left[k]), divide_by_content(ring, right[k])
+            left[k], right[k] = reduction.divide_by_content(ring, left[k]), reduction.divide_by_content(ring, right[k])
             diagonal[k] = bilinear_product(ring, left[k], rows, right[k])
     order = sorted(range(len(diagonal)), key=lambda i: len(diagonal[i]))
     left, right, diagonal = ([part[i] for i in order] for part in (left, right, diagonal))
@@ -521,7 +513,7 @@ def invert_right_transformation(
     top = divide_rows(left_product, diagonal)
     if rank == width:
         return top
-    basis, witness, _ = kernel_and_image(ring, right.take_columns(range(rank, width)).rows)
+    basis, witness, _ = reduction.kernel_and_image(ring, right.take_columns(range(rank, width)).rows)
     below = [row[i][0] for i, row in enumerate(basis)]
     start = OperatorMatrix.from_vectors(ring, witness, width, variable, below)
     return top.vstack(start - start @ right.take_columns(range(rank)) @ top)

@@ -1,11 +1,11 @@
 """The command line.
 
 `systems` analyses equations, `init` writes system files, `fit` fits, `results` uses fitted models, `watch` monitors
-growing files, `programs` reproduces the paper and opens the studio. `app` contains what the commands share.
+growing files, `programs` reproduces the paper and opens the studio. `arguments` contains what the commands share.
 """
 
 from lodekit.cli import fit, init, programs, results, systems, watch
-from lodekit.cli.app import app, run as main
+from lodekit.cli.arguments import app, run as main
 
 __all__ = ["app", "main"]
 

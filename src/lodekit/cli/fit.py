@@ -18,26 +18,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 import lodekit as lk
-from lodekit.cli.app import (
-    BasisOption,
-    FirstOption,
-    ForceOption,
-    HeaderOption,
-    JsonOption,
-    LastOption,
-    Names,
-    ParamOption,
-    PositiveOption,
-    SplitOption,
-    StepOption,
-    TimezoneOption,
-    is_system_file,
-    parse_names,
-    parse_numbers,
-    parse_pairs,
-    parse_parameter_options,
-    print_message,
-)
+from lodekit.cli import arguments
 from lodekit.errors import EquationError, LodekitError
 from lodekit.support.files import back_up_files, check_folder
 from lodekit.support.html import replace_advice
@@ -56,13 +37,15 @@ EngineOption = Annotated[
 ]
 FolderOption = Annotated[Path | None, Option("--out", "-o", help="Folder of results; by default DATA-fit.")]
 NoisyMapOption = Annotated[
-    Names, Option("--map", "-m", help="The column of a channel, by name or number: T1=temp_1, t=1, std(T1)=error.")
+    arguments.Names,
+    Option("--map", "-m", help="The column of a channel, by name or number: T1=temp_1, t=1, std(T1)=error."),
 ]
 RecordsOption = Annotated[str | None, Option("--records", help="The column that identifies the record of each row.")]
 NoiseOption = Annotated[str | None, Option("--noise", help="One noise level for all (shared), or for each (channel).")]
-InputOption = Annotated[Names, Option("--input", help="A known input: --input u=hold (or linear, or auto).")]
+InputOption = Annotated[arguments.Names, Option("--input", help="A known input: --input u=hold (or linear, or auto).")]
 DisturbanceOption = Annotated[
-    Names, Option("--disturbance", help="Unmeasured channel that drives others: --disturbance w=white (or matern-3/2).")
+    arguments.Names,
+    Option("--disturbance", help="Unmeasured channel that drives others: --disturbance w=white (or matern-3/2)."),
 ]
 DeviationOption = Annotated[
     str | None, Option("--mode-deviation", help="Prior standard deviation of every mode: a number, open, or learned.")
@@ -84,22 +67,23 @@ def fit(
     system: SystemArgument,
     data: DataArgument,
     out: FolderOption = None,
-    param: ParamOption = None,
-    positive: PositiveOption = None,
+    param: arguments.ParamOption = None,
+    positive: arguments.PositiveOption = None,
     mapping: NoisyMapOption = None,
-    header: HeaderOption = None,
-    dt: StepOption = None,
-    first: FirstOption = None,
-    last: LastOption = None,
+    header: arguments.HeaderOption = None,
+    dt: arguments.StepOption = None,
+    first: arguments.FirstOption = None,
+    last: arguments.LastOption = None,
     records: RecordsOption = None,
-    split_gaps: SplitOption = False,
-    timezone: TimezoneOption = None,
-    values: Annotated[Names, Option("--set", help="A known parameter: --set tau=10.")] = None,
-    start: Annotated[Names, Option("--start", help="Start value of a parameter: --start tau=10.")] = None,
+    split_gaps: arguments.SplitOption = False,
+    timezone: arguments.TimezoneOption = None,
+    missing: Annotated[list[float] | None, Option("--missing", help="A number that marks missing values.")] = None,
+    values: Annotated[arguments.Names, Option("--set", help="A known parameter: --set tau=10.")] = None,
+    start: Annotated[arguments.Names, Option("--start", help="Start value of a parameter: --start tau=10.")] = None,
     noise: NoiseOption = None,
     latent: Annotated[str | None, Option("--latent", help="Kernel of the free functions: se, matern-5/2, ...")] = None,
     prior: Annotated[str | None, Option("--prior", help="Prior on free functions (latent), or on channels.")] = None,
-    basis: BasisOption = None,
+    basis: arguments.BasisOption = None,
     deviation: DeviationOption = None,
     given: InputOption = None,
     disturbance: DisturbanceOption = None,
@@ -107,8 +91,8 @@ def fit(
     restarts: Annotated[int, Option("--restarts", min=1, help="The maximum number of starting points.")] = 6,
     seed: Annotated[int, Option("--seed", min=0, help="Random seed for the starting points of the search.")] = 0,
     figures: Annotated[bool, Option("--figures/--no-figures", help="Whether to write PNG figures.")] = True,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
+    force: arguments.ForceOption = False,
+    as_json: arguments.JsonOption = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> None:
     """Fit a system to measurements: summary, model, predictions, figures and a report.
@@ -126,16 +110,16 @@ def fit(
         raise LodekitError("expected a folder after --out, got nothing; --out ./results is one")
     with hide_progress() if quiet else nullcontext():
         # Options take precedence over the system file.
-        inputs = parse_pairs(given or [], "--input", "CHANNEL=hold, or =linear, or =auto")
+        inputs = arguments.parse_pairs(given or [], "--input", "CHANNEL=hold, or =linear, or =auto")
         kinds = "CHANNEL=white, or =matern-3/2 and the like"
-        disturbances = parse_pairs(disturbance or [], "--disturbance", kinds)
+        disturbances = arguments.parse_pairs(disturbance or [], "--disturbance", kinds)
         file = _read_equations(system, data, param, positive, [*inputs, *disturbances])
         inputs, disturbances = {**file.inputs, **inputs}, {**file.disturbances, **disturbances}
         file = replace(file, inputs=inputs, disturbances=disturbances)
-        fixed = parse_numbers(values or [], "--set")
-        file = pipeline.with_parameter_values(file, fixed, parse_numbers(start or [], "--start"))
+        fixed = arguments.parse_numbers(values or [], "--set")
+        file = pipeline.with_parameter_values(file, fixed, arguments.parse_numbers(start or [], "--start"))
         if basis:
-            file = replace(file, system=file.system.with_basis(parse_names(basis)))
+            file = replace(file, system=file.system.with_basis(arguments.parse_names(basis)))
         if given or disturbance or values or start or basis:
             # The system differs from that of the file.
             file = replace(file, name="")
@@ -150,6 +134,7 @@ def fit(
             records=records,
             split_gaps=split_gaps,
             timezone=timezone,
+            missing=missing,
             command=shlex.join(["lodekit", *sys.argv[1:]]),
             noise=noise,
             latent=latent,
@@ -165,7 +150,7 @@ def fit(
     elif not quiet:
         _print_summary(product, paths)
     if not product.gp.converged_:
-        print_message("the fit failed; see the warnings")
+        arguments.print_message("the fit failed; see the warnings")
         raise typer.Exit(1)
 
 
@@ -177,7 +162,7 @@ def _read_equations(
 
     if Path(source).suffix.lower() in DATA_SUFFIXES and (data[0].lower().endswith(".toml") or "=" in data[0]):
         raise LodekitError(f"expected the system before the data; try: lodekit fit {shlex.join([data[0], source])}")
-    if is_system_file(source):
+    if arguments.is_system_file(source):
         if param or positive:
             raise LodekitError("a system file names its own parameters; remove --param and --positive")
         return lk.read_system_file(source)
@@ -185,7 +170,9 @@ def _read_equations(
         what = 'a system file (.toml) or equations such as "tau*y\' + y = K*u"'
         raise LodekitError(f"expected {what}, got {source!r}, and there is no such file")
     try:
-        return SystemFile(lk.System(source, parameters=parse_parameter_options(source, param, positive)), {}, "")
+        return SystemFile(
+            lk.System(source, parameters=arguments.parse_parameter_options(source, param, positive)), {}, ""
+        )
     except EquationError as problem:
         if not problem.undeclared:
             raise
@@ -212,7 +199,8 @@ def _guess_parameters(equations: str, data: str) -> list[str]:
 
 
 def demo(
-    out: Annotated[Path, Option("--out", "-o", help="Folder of results.")] = Path("demo"), force: ForceOption = False
+    out: Annotated[Path, Option("--out", "-o", help="Folder of results.")] = Path("demo"),
+    force: arguments.ForceOption = False,
 ) -> None:
     """Fit the heating system of the paper to 25 noisy measurements, and write a report."""
     import numpy as np
@@ -257,13 +245,13 @@ def _write_results(
     from lodekit.workflow import pipeline
 
     if notes and fit_run.notes:
-        print_message(f"{fit_run.source}: {'; '.join(fit_run.notes)}")
+        arguments.print_message("\n  ".join([f"{fit_run.source}:", *fit_run.notes]))
     contents = pipeline.compute_results(fit_run, figures=figures, data=data)
     for remark in pipeline.explain_missing_results(fit_run.gp, figures=figures):
-        print_message(remark)
+        arguments.print_message(remark)
     aside = None if force else back_up_files(folder, contents, pipeline.RESULT_FILES)
     if aside is not None and not quiet:
-        print_message(f"{folder} had earlier results, which are now in {aside} (--force replaces them)")
+        arguments.print_message(f"{folder} had earlier results, which are now in {aside} (--force replaces them)")
     return pipeline.write_results(fit_run, contents, folder)
 
 

@@ -16,21 +16,7 @@ import typer
 from typer import Argument, Option
 
 import lodekit as lk
-from lodekit.cli.app import (
-    ChannelsOption,
-    ForceOption,
-    HeaderOption,
-    MapOption,
-    OutOption,
-    ParamOption,
-    PositiveOption,
-    SplitOption,
-    StepOption,
-    parse_names,
-    parse_parameter_options,
-    print_message,
-    write_output,
-)
+from lodekit.cli import arguments
 from lodekit.errors import LodekitError
 
 if TYPE_CHECKING:
@@ -49,17 +35,17 @@ def init(
     data: Annotated[
         Path | None, Option("--data", "-d", help="A data file, from which channels, inputs and units are proposed.")
     ] = None,
-    param: ParamOption = None,
-    positive: PositiveOption = None,
-    channel: ChannelsOption = None,
-    mapping: MapOption = None,
-    header: HeaderOption = None,
-    dt: StepOption = None,
-    split_gaps: SplitOption = False,
+    param: arguments.ParamOption = None,
+    positive: arguments.PositiveOption = None,
+    channel: arguments.ChannelsOption = None,
+    mapping: arguments.MapOption = None,
+    header: arguments.HeaderOption = None,
+    dt: arguments.StepOption = None,
+    split_gaps: arguments.SplitOption = False,
     title: Annotated[str, Option("--title", help="Title of the report.")] = "",
     yes: Annotated[bool, Option("--yes", "-y", help="Accept all proposals without asking.")] = False,
-    out: OutOption = None,
-    force: ForceOption = False,
+    out: arguments.OutOption = None,
+    force: arguments.ForceOption = False,
 ) -> None:
     """Write a commented system file, from equations or from a data file, for you to complete.
 
@@ -90,8 +76,8 @@ def init(
         raise LodekitError(f"{'--map' if mapping else '--dt'} goes with a data file; expected --data")
     if out is not None and os.path.exists(out) and not force:
         raise LodekitError(f"{out} already exists; expected a new name, or --force")
-    known = parse_parameter_options(equations, param, positive)
-    names, channels = list(known), parse_names(channel) or None
+    known = arguments.parse_parameter_options(equations, param, positive)
+    names, channels = list(known), arguments.parse_names(channel) or None
     above = {name: "positive = true" for name, own in known.items() if own.positive}
     before: list[str] = []
     if data is None:
@@ -100,11 +86,11 @@ def init(
     else:
         texts = {"title": title, "parameter_definitions": above, "dt": dt, "split_gaps": split_gaps}
         text, before = _propose_from_data(equations, names, channels, data, mapping or [], header, yes, texts)
-    write_output(text, out)
+    arguments.write_output(text, out)
     if out is not None:
         example = "DATA.csv" if data is None else shlex.quote(str(data))
         steps = "; ".join([*before, f"lodekit fit {shlex.quote(str(out))} {example}"])
-        print_message(f"wrote {out}; next: {steps}")
+        arguments.print_message(f"wrote {out}; next: {steps}")
 
 
 def _propose_from_data(
@@ -133,7 +119,7 @@ def _propose_from_data(
         )
     guesses = guess_column_roles(look, system and system.plain_channels, where)
     for line in _describe_columns(data, look, guesses, system, dt):
-        print_message(line)
+        arguments.print_message(line)
     if system is None and not guesses:
         raise LodekitError(f"{data}: expected columns of numbers that change, found none beside the time")
     if not yes and is_terminal():
@@ -143,10 +129,10 @@ def _propose_from_data(
         before.append("write the sampling interval into the file, dt = ...")
     if system is None and len({bool(guess.input_kind) for guess in guesses}) < 2:
         missing = "an output" if guesses[0].input_kind else "an input"
-        print_message(f"no column looks like {missing}, so no equations are proposed")
+        arguments.print_message(f"no column looks like {missing}, so no equations are proposed")
         before.append("write your equations into the file")
     elif system is None:
-        print_message(
+        arguments.print_message(
             "the proposed equations are only a first guess, with one time constant for each output; write your own"
         )
     return propose_system_file(look, guesses, equations.strip(), parameters, channels, mapping=where, **texts), before
@@ -177,6 +163,8 @@ def _describe_columns(
         what = f"a known input, {between}" if guess.input_kind else "measured"
         lines.append(f"{guess.channel}{column}: {what}: it {guess.reason}")
         lines += [f"{guess.channel} cannot be read yet: {guess.column.problem}"] if guess.column.problem else []
+        if failures := " or ".join(f"{value:g}" for value in guess.column.failures):
+            lines.append(f"{guess.channel} is {failures} in some rows, as if a sensor failed: proposed as missing")
     used = {guess.column.name for guess in roles}
     if system is None:
         lines += [
@@ -188,7 +176,7 @@ def _describe_columns(
             f"no column for {', '.join(absent)}: not measured; otherwise assign its column, --map {absent[0]}=COLUMN"
         )
     if sum(not guess.input_kind for guess in roles) > 1:
-        lines.append("measured columns that the system does not influence belong under [inputs]")
+        lines.append("measured columns that the equations do not explain, such as weather, belong under [inputs]")
     return lines
 
 
@@ -197,7 +185,7 @@ def _ask_role(role: ColumnRole) -> ColumnRole:
     default = role.input_kind or "no"
     text = f"{role.channel}: a known input? hold (kept between samples), linear, or no"
     while (answer := typer.prompt(text, default=default, err=True).strip().lower()) not in ("hold", "linear", "no"):
-        print_message(f"expected hold, linear or no, got {answer}")
+        arguments.print_message(f"expected hold, linear or no, got {answer}")
     if answer == default:
         return role
     if answer == "no":

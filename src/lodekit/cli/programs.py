@@ -51,9 +51,8 @@ def reproduce(
 
     An interrupted run can be resumed. It requires GPyTorch and matplotlib: the extras gpytorch and plot.
     """
-    from lodekit.paper.claims import check_claims
+    from lodekit.paper.claims import RunResults, check_claims
     from lodekit.paper.report import write_report
-    from lodekit.paper.results import RunResults
     from lodekit.paper.runner import collect_results, make_plan
     from lodekit.plotting import import_matplotlib
 

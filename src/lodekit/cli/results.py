@@ -12,31 +12,10 @@ import typer
 from typer import Argument, Option
 
 import lodekit as lk
-from lodekit.cli.app import (
-    FirstOption,
-    JsonOption,
-    LastOption,
-    MapOption,
-    ModelArgument,
-    Names,
-    OutOption,
-    ParamOption,
-    SplitOption,
-    StepOption,
-    TimezoneOption,
-    check_range,
-    choose_record,
-    note_held_inputs,
-    parse_horizon,
-    parse_names,
-    parse_numbers,
-    prediction_times,
-    print_message,
-    read_system,
-    write_output,
-)
+from lodekit.cli import arguments
 from lodekit.errors import LodekitError
 from lodekit.support.files import write_atomically
+from lodekit.support.html import replace_advice
 
 if TYPE_CHECKING:
     from lodekit.support.arguments import Array
@@ -44,15 +23,15 @@ if TYPE_CHECKING:
 FromOption = Annotated[str | None, Option("--from", help="First time; the first measurement by default.")]
 ToOption = Annotated[str | None, Option("--to", help="Last time; the last measurement by default.")]
 CountOption = Annotated[int | None, Option("--n", min=1, max=2_000_000, help="Number of evenly spaced times.")]
-AtOption = Annotated[Path | None, Option("--at", help="A file with a column of times.")]
+AtOption = Annotated[Path | None, Option("--at", help="A file with times, and inputs after the record.")]
 RecordOption = Annotated[str | None, Option("--record", help="The name of one record; all by default.")]
 ObservableOption = Annotated[
-    Names, Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.')
+    arguments.Names, Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.')
 ]
 
 
 def predict(
-    model: ModelArgument,
+    model: arguments.ModelArgument,
     start: FromOption = None,
     stop: ToOption = None,
     count: CountOption = None,
@@ -63,29 +42,34 @@ def predict(
         str | None,
         Option("--ahead", help="Predict this many rows, or a time such as '24 h', ahead, at the times of the record."),
     ] = None,
-    out: OutOption = None,
-    as_json: JsonOption = False,
+    out: arguments.OutOption = None,
+    as_json: arguments.JsonOption = False,
 ) -> None:
     """Print means and standard deviations at new times as CSV; they include parameter uncertainty.
 
-    Example: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"
+    After the record, known inputs keep their last values, or follow the columns of FILE.
+    Examples: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"; lodekit predict log-fit --at plan.csv
     """
-    from lodekit.workflow.pipeline import forecast_table, prediction_table, read_model, to_csv
+    from lodekit.workflow.pipeline import forecast_table, mean_std_table, prediction_table, read_model, to_csv
 
     gp = read_model(model)
     if ahead is not None:
         if start is not None or stop is not None or at is not None or count is not None:
             raise LodekitError("--ahead predicts at the times of the record; expected no --from, --to, --n, --at")
-        columns = forecast_table(gp, parse_horizon(ahead), observable or None, record)
+        columns = forecast_table(gp, arguments.parse_horizon(ahead), observable or None, record)
     else:
-        times = prediction_times(gp, start, stop, count, at, record)
-        note_held_inputs(gp, times, model, at)
-        columns = prediction_table(gp, times, observable or None)
-    write_output(json.dumps(columns) + "\n" if as_json else to_csv(columns), out)
+        times = arguments.prediction_times(gp, start, stop, count, at, record)
+        if inputs := arguments.read_planned_inputs(gp, times, at):
+            record, names = arguments.choose_record(gp, record) or gp.records_[0], observable or gp.fit_.setup.channels
+            mean, std = gp.simulate(times[record], inputs, "end", names, return_std=True, record=record, as_frame=False)
+            columns = mean_std_table(gp, times[record], names, mean, std)
+        else:
+            columns = prediction_table(gp, times, observable or None)
+    arguments.write_output(json.dumps(columns) + "\n" if as_json else to_csv(columns), out)
 
 
 def sample(
-    model: ModelArgument,
+    model: arguments.ModelArgument,
     start: FromOption = None,
     stop: ToOption = None,
     count: CountOption = None,
@@ -94,7 +78,7 @@ def sample(
     record: RecordOption = None,
     size: Annotated[int, Option("--size", min=1, help="Number of samples.")] = 1,
     seed: Annotated[int, Option("--seed", min=0, help="Random seed of the samples.")] = 0,
-    out: OutOption = None,
+    out: arguments.OutOption = None,
 ) -> None:
     """Draw solutions from the posterior, each with its own parameters, and print them as CSV.
 
@@ -103,22 +87,24 @@ def sample(
     from lodekit.workflow.pipeline import read_model, sample_table, to_csv
 
     gp = read_model(model)
-    times = prediction_times(gp, start, stop, count, at, record)
+    times = arguments.prediction_times(gp, start, stop, count, at, record)
+    if arguments.read_planned_inputs(gp, times, at):
+        raise LodekitError(f"sample cannot use the inputs in {at}; remove their columns, or use lodekit predict")
     names = observable or gp.fit_.setup.channels
     total = size * len(names) * sum(map(len, times.values()))
     if total > 20_000_000:
         raise LodekitError(f"expected at most {20_000_000:,} numbers at once, got {total:,}")
     columns = sample_table(gp, times, names, size=size, seed=seed)
-    write_output(to_csv(columns), out)
+    arguments.write_output(to_csv(columns), out)
 
 
 def check(
-    model: ModelArgument,
+    model: arguments.ModelArgument,
     start: FromOption = None,
     stop: ToOption = None,
     count: CountOption = None,
     record: RecordOption = None,
-    as_json: JsonOption = False,
+    as_json: arguments.JsonOption = False,
 ) -> None:
     """Show that a model satisfies its equations: exact identities, and measured residuals of its curves.
 
@@ -128,7 +114,7 @@ def check(
     from lodekit.workflow.pipeline import read_model
 
     gp = read_model(model)
-    times = prediction_times(gp, start, stop, count, None, record, 1000)
+    times = arguments.prediction_times(gp, start, stop, count, None, record, 1000)
     found = join_certificates([gp.certificate(own, record=name) for name, own in times.items()])
     if as_json:
         content = {
@@ -158,10 +144,10 @@ def simulate(
     stop: Annotated[str | None, Option("--to", help="Last time.")] = None,
     count: CountOption = None,
     noise: Annotated[float, Option("--noise", help="Standard deviation of noise to add.")] = 0.0,
-    values: Annotated[Names, Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,
+    values: Annotated[arguments.Names, Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,
     lengthscale: Annotated[float | None, Option("--lengthscale", help="Lengthscale of the free functions.")] = None,
     seed: Annotated[int, Option("--seed", min=0, help="Random seed of samples and noise.")] = 0,
-    param: ParamOption = None,
+    param: arguments.ParamOption = None,
     state: Annotated[
         str, Option("--start", help="For a MODEL: rest, steady, begin or end (of the record), or values: y=20,x=1.")
     ] = "rest",
@@ -169,9 +155,9 @@ def simulate(
         str | None,
         Option("--record", help="For a MODEL with several records: the one to start from; the last by default."),
     ] = None,
-    mapping: MapOption = None,
-    timezone: TimezoneOption = None,
-    out: OutOption = None,
+    mapping: arguments.MapOption = None,
+    timezone: arguments.TimezoneOption = None,
+    out: arguments.OutOption = None,
 ) -> None:
     """Simulate data as CSV: the solution of a catalog example, or a sample from the prior of a system.
 
@@ -193,7 +179,7 @@ def simulate(
             raise LodekitError(f"a fitted model has estimated values; expected no {options}")
         gp = read_model(source)
         signals = read_inputs(gp, inputs, parse_mapping(mapping or []), timezone)
-        write_output(to_csv(_simulate_response(gp, signals, state, record, start, stop, count)), out)
+        arguments.write_output(to_csv(_simulate_response(gp, signals, state, record, start, stop, count)), out)
         return
     if os.path.isdir(source) or Path(source).suffix == ".lodekit":  # equations may be longer than any name of a file
         raise LodekitError(
@@ -203,11 +189,11 @@ def simulate(
         raise LodekitError(f"expected --noise of zero or more, got {noise}")
     low = 0.0 if start is None else TimeReference().parse_time(start, "--from")
     high = low + 10.0 if stop is None else TimeReference().parse_time(stop, "--to")
-    times = np.linspace(*check_range(low, high, f"{low} and {high}"), count or 100)
-    generator, numbers = np.random.default_rng(seed), parse_numbers(values or [], "--set")
+    times = np.linspace(*arguments.check_range(low, high, f"{low} and {high}"), count or 100)
+    generator, numbers = np.random.default_rng(seed), arguments.parse_numbers(values or [], "--set")
     example = lk.catalog.find_example(source)
     if example is None:
-        system = read_system(source, parse_names(param), [])
+        system = arguments.read_system(source, arguments.parse_names(param), [])
         table = _sample_prior(system, times, numbers, lengthscale, seed)
     elif numbers or lengthscale is not None or param:
         raise LodekitError(f"{source} is a solution of the catalog at its own values; expected no --set, --lengthscale")
@@ -216,7 +202,7 @@ def simulate(
     table = table + noise * generator.standard_normal(table.shape)
     columns: dict[str, Any] = {"t": times.tolist()}
     merge_columns(columns, ((name, table[:, k].tolist()) for k, name in enumerate(system.plain_channels)))
-    write_output(to_csv(columns), out)
+    arguments.write_output(to_csv(columns), out)
 
 
 def _sample_prior(
@@ -254,55 +240,72 @@ def _simulate_response(
         raise LodekitError(f"expected --start as one of {known}, or values such as --start y=20, got {state!r}")
     if first is None and last is None and count is not None:
         raise LodekitError("the response is computed at the times of the file; --n needs --from or --to")
-    record = choose_record(gp, record) if state in ("begin", "end") else record
-    start: str | dict[str, float] = parse_numbers([state], "--start") if "=" in state else state
+    record = arguments.choose_record(gp, record) if state in ("begin", "end") else record
+    start: str | dict[str, float] = arguments.parse_numbers([state], "--start") if "=" in state else state
     clock = gp.fit_.clock
     if first is None and last is None:
         times = np.unique(np.concatenate([times for times, _ in signals.values()]))
     else:
         low = min(t[0] for t, _ in signals.values()) if first is None else clock.parse_time(first, "--from")
-        high = max(t[-1] for t, _ in signals.values()) if last is None else clock.parse_time(last, "--to")
-        times = np.linspace(*check_range(low, high, f"{low} and {high}"), count or 100)
+        high = max(t[-1] for t, _ in signals.values()) if last is None else clock.parse_time(last, "--to", is_end=True)
+        times = np.linspace(*arguments.check_range(low, high, f"{low} and {high}"), count or 100)
     names = gp.fit_.setup.channels
     mean, std = gp.simulate(times, signals, start, names, return_std=True, record=record, as_frame=False)
+    for item in gp.fit_.record_fits[0].measurements.series if start == "rest" else ():
+        name, low, high = item.observable, item.values.min(initial=np.inf), item.values.max(initial=-np.inf)
+        value = mean[0, names.index(name)] if name in names else low
+        if not 1.1 * low - 0.1 * high <= value <= 1.1 * high - 0.1 * low:
+            arguments.print_message(f"from rest, {name} starts at {value:.4g}, far from the record; try --start steady")
     if isinstance(start, dict):
-        others = [(name, mean[0, k]) for k, name in enumerate(names) if name not in (*start, *signals)]
-        if others:
-            values = ", ".join(f"{name} = {value:.4g}" for name, value in others)
-            print_message(
-                f"no initial value was given for {', '.join(name for name, _ in others)}, so the value at rest is used "
-                f"({values}); set it with --start {others[0][0]}=VALUE"
-            )
+        given = {*start, *signals, *gp.fit_.prior.disturbances}
+        for name, value in zip(names, mean[0].tolist(), strict=True):
+            # Rest, where another channel would be, may be 0 degC.
+            if name not in given and _is_possible(gp, times, signals, {**start, name: value + abs(value) + 1.0}):
+                raise LodekitError(
+                    f"expected an initial value of {name} as well, which {', '.join(start)} leaves open: --start "
+                    f"{state},{name}=VALUE; or try --start steady"
+                )
     return mean_std_table(gp, times, names, mean, std, known_channels=signals)
 
 
+def _is_possible(gp: lk.LODEGP, times: Array, signals: dict[str, tuple[Any, Any]], start: dict[str, float]) -> bool:
+    """Return whether a system can have these initial values together."""
+    try:
+        gp.simulate(times[:1], signals, start, as_frame=False)
+    except LodekitError:
+        return False
+    return True
+
+
 def validate(
-    model: ModelArgument,
+    model: arguments.ModelArgument,
     data: Annotated[
         list[str], Argument(help="CSV or Parquet files of records that were not used for the fit, one for each.")
     ],
     given: Annotated[
-        Names, Option("--given", help="Channels to condition on over the whole record, if the fit has no known inputs.")
+        arguments.Names,
+        Option("--given", help="Channels to condition on over the whole record, if the fit has no known inputs."),
     ] = None,
     start: Annotated[
         str,
         Option(
             "--start",
-            help="Number of first rows that determine the initial state, or all; with disturbances or free functions, "
-            "all uses the first 10.",
+            help="What determines the initial state: all rows, a number of first rows, or end, the state at the end of "
+            "the fitted record; with disturbances or free functions, all uses end if this record continues the fitted "
+            "one, otherwise the first 10 rows.",
         ),
     ] = "all",
     ahead: Annotated[
         str, Option("--ahead", help="Numbers of rows, or times such as '24 h', to predict ahead, separated by commas.")
     ] = "1,5,10",
-    mapping: MapOption = None,
-    dt: StepOption = None,
-    split_gaps: SplitOption = False,
-    first: FirstOption = None,
-    last: LastOption = None,
-    timezone: TimezoneOption = None,
+    mapping: arguments.MapOption = None,
+    dt: arguments.StepOption = None,
+    split_gaps: arguments.SplitOption = False,
+    first: arguments.FirstOption = None,
+    last: arguments.LastOption = None,
+    timezone: arguments.TimezoneOption = None,
     plot: Annotated[Path | None, Option("--plot", help="Write a PNG figure of the free run.")] = None,
-    as_json: JsonOption = False,
+    as_json: arguments.JsonOption = False,
 ) -> None:
     """Validate a model on records that were not used for the fit: free run, predictions ahead, coverage.
 
@@ -320,20 +323,13 @@ def validate(
     gp = read_model(model)
     found = gp.validate(
         read_record(gp, data, parse_mapping(mapping or []), dt, (first, last), timezone, split_gaps=split_gaps),
-        given=parse_names(given) or None,
-        start=start if start == "all" else _parse_integer(start, "--start, or all"),
-        ahead=[parse_horizon(part) for part in map(str.strip, ahead.split(",")) if part],
+        given=arguments.parse_names(given) or None,
+        start=int(start) if start.isdigit() else start,
+        ahead=[arguments.parse_horizon(part) for part in map(str.strip, ahead.split(",")) if part],
     )
     if plot is not None:
         write_atomically(plot, to_png(found.plot()))
-    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else repr(found))
+    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else replace_advice(repr(found), "cli_advice.txt"))
     if not found.holds:
-        print_message(f"the model does not hold on {'this record' if len(data) == 1 else 'all records'}")
+        arguments.print_message(f"the model does not hold on {'this record' if len(data) == 1 else 'all records'}")
         raise typer.Exit(1)
-
-
-def _parse_integer(text: str, option: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise LodekitError(f"expected a whole number for {option}, got {text!r}") from None

@@ -12,27 +12,17 @@ from rich.text import Text
 from typer import Argument, Option
 
 import lodekit as lk
-from lodekit.cli.app import (
-    BasisOption,
-    ChannelsOption,
-    JsonOption,
-    ParamOption,
-    PositiveOption,
-    is_system_file,
-    parse_names,
-    parse_parameter_options,
-    read_system,
-)
+from lodekit.cli import arguments
 from lodekit.errors import AlgebraError, LodekitError
 
 
 def inspect(
     source: Annotated[str, Argument(help="Equations as text, separated by ';', or the path of a system file (.toml).")],
-    param: ParamOption = None,
-    positive: PositiveOption = None,
-    channel: ChannelsOption = None,
-    basis: BasisOption = None,
-    as_json: JsonOption = False,
+    param: arguments.ParamOption = None,
+    positive: arguments.PositiveOption = None,
+    channel: arguments.ChannelsOption = None,
+    basis: arguments.BasisOption = None,
+    as_json: arguments.JsonOption = False,
     as_latex: Annotated[bool, Option("--latex", help="Print LaTeX.")] = False,
 ) -> None:
     """Describe the solutions of a system, exactly and with a proof.
@@ -41,10 +31,13 @@ def inspect(
     """
     if as_json and as_latex:
         raise LodekitError("expected --json or --latex, got both; choose one")
-    system = read_system(
-        source, parse_parameter_options(source, param, positive), parse_names(channel), parse_names(basis)
+    system = arguments.read_system(
+        source,
+        arguments.parse_parameter_options(source, param, positive),
+        arguments.parse_names(channel),
+        arguments.parse_names(basis),
     )
-    file = lk.read_system_file(source) if is_system_file(source) else None
+    file = lk.read_system_file(source) if arguments.is_system_file(source) else None
     inputs, disturbances = (dict(file.inputs), dict(file.disturbances)) if file else ({}, {})
     if as_json:
         typer.echo(json.dumps(system.to_dict(), indent=2, ensure_ascii=False))
@@ -64,7 +57,8 @@ def inspect(
 
 
 def catalog(
-    name: Annotated[str | None, Argument(help="Show the details of this example.")] = None, as_json: JsonOption = False
+    name: Annotated[str | None, Argument(help="Show the details of this example.")] = None,
+    as_json: arguments.JsonOption = False,
 ) -> None:
     """List the examples of the catalog, or show the details of one."""
     everything = {example.name: example for example in lk.catalog.examples()}

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from lodekit.cli.app import JsonOption, MapOption, ModelArgument, TimezoneOption, choose_record, print_message
+from lodekit.cli.arguments import JsonOption, MapOption, ModelArgument, TimezoneOption, choose_record, print_message
 from lodekit.errors import LodekitError
 from lodekit.support.text import format_count
 
@@ -27,9 +27,7 @@ def watch(
     data: Annotated[str, Argument(help="A text file that grows, or - for standard input.")],
     once: Annotated[bool, Option("--once", help="Stop at the end of the file instead of waiting for more.")] = False,
     fresh: Annotated[bool, Option("--fresh", help="Start a new record instead of continuing that of the fit.")] = False,
-    record: Annotated[
-        str | None, Option("--record", help="The record of the fit to continue; the last by default.")
-    ] = None,
+    record: Annotated[str | None, Option("--record", help="The record to continue; the last by default.")] = None,
     ahead: Annotated[
         str | None, Option("--ahead", help="Also predict this far ahead: '5 s', or 5 in the unit of time.")
     ] = None,

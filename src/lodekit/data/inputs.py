@@ -49,9 +49,7 @@ class InputSignal:
             raise DataError(f"expected the kind of an input as 'hold' or 'linear', got {kind!r}")
         times, values = as_float_array("times of an input", times), as_float_array("values of an input", values)
         if times.ndim != 1 or times.shape != values.shape:
-            raise DataError(
-                f"expected one value for each time of an input, got shapes {values.shape} and {times.shape}"
-            )
+            raise DataError(f"expected one value per time of an input, got shapes {values.shape} and {times.shape}")
         if not np.isfinite(times).all():
             raise DataError("expected finite times of an input, got NaN or infinity; remove those samples")
         if np.isinf(values).any():

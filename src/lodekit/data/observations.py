@@ -272,7 +272,7 @@ def _make_series(observable: str, t: Array, values: ArrayLike, std: ArrayLike | 
         raise DataError(f"expected finite times, got {t[~np.isfinite(t)][0]} for {observable} in row {row + 1}")
     if not np.isfinite(y).all():
         row = int(np.flatnonzero(~np.isfinite(y))[0])
-        raise DataError(f"expected finite values, got {y[row]} for {observable} at t = {t[row]}; use NaN for missing")
+        raise DataError(f"expected finite values, got {y[row]} for {observable} at t = {t[row]:g}; use NaN for missing")
     if std is not None and ((s < 0).any() or np.isinf(s).any()):
         raise DataError(f"expected noise_std of zero or more for {observable}, got {s[(s < 0) | np.isinf(s)][0]}")
     return TimeSeries(observable, t, y, s, missing=missing)

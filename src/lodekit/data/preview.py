@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lodekit.data.tables.cells import normalize_missing, parse_mostly_numbers, parse_number_columns
+from lodekit.data.tables.cells import find_failure_values, normalize_missing, parse_mostly_numbers, parse_number_columns
 from lodekit.data.tables.columns import (
     IGNORED_COLUMN,
     format_column_list,
@@ -143,6 +143,7 @@ class ColumnPreview:
     input_evidence: Why the column looks like an input, in words; empty if it does not.
     is_constant: Whether all its values are the same.
     problem: Why it cannot be read although most cells are numbers, in words.
+    failures: Repeated numbers that loggers write for failures.
     """
 
     name: str
@@ -151,6 +152,7 @@ class ColumnPreview:
     input_evidence: str = ""
     is_constant: bool = False
     problem: str = ""
+    failures: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ def preview_table(path: str | Path, header: bool | None = None, time_column: str
     place = Path(path).expanduser()
     with prefix_errors(str(place)):
         source = open_table(place, header)
-        read = {name: _read_numeric_column(source, name) for name in source.names}
+        read = {name: read_numeric_column(source, name) for name in source.names}
         found = {name: values for name, (values, _) in read.items()}
         if not any(len(values) for values in found.values() if values is not None):
             raise DataError(f"expected columns of numbers, got {format_column_list(source.names)}")
@@ -212,12 +214,14 @@ def preview_table(path: str | Path, header: bool | None = None, time_column: str
         if name in (time, record):
             continue
         if values is None or not np.isfinite(values).any():
-            left_out[name] = "holds no numbers" if values is None else "holds no values"
+            empty = "holds dates" if holds_dates(source, name) else "holds no numbers"
+            left_out[name] = empty if values is None else "holds no values"
             continue
-        known = values[np.isfinite(values)]
+        failures = find_failure_values(values)
+        known = values[np.isfinite(values) & ~np.isin(values, failures)]
         evidence = describe_steps(known) or describe_off_periods(known)
-        is_constant = bool(np.ptp(known) == 0)
-        columns.append(ColumnPreview(name, number, unit_from_name(name), evidence, is_constant, read[name][1]))
+        same = bool(np.ptp(known) == 0)
+        columns.append(ColumnPreview(name, number, unit_from_name(name), evidence, same, read[name][1], failures))
     count = max(len(values) for values in found.values() if values is not None)
     if sum(1 for _ in islice(source.blocks(source.names[:1]), 2)) > 1:
         count = source.count_rows(np.inf)
@@ -238,8 +242,8 @@ def _read_column(source: TableSource, name: str) -> tuple[Any, RowLocations]:
     return content[name], locations
 
 
-def _read_numeric_column(source: TableSource, name: str) -> tuple[Array | None, str]:
-    """Return the numbers of a column (seconds for dates), None if it is not numeric; and why it cannot be read."""
+def read_numeric_column(source: TableSource, name: str) -> tuple[Array | None, str]:
+    """Return the first numbers of a column (seconds for dates), None if there are none, and why it cannot be read."""
     column, places = _read_column(source, name)
     if isinstance(column, Durations):
         return column.seconds, ""

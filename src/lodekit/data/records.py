@@ -51,6 +51,11 @@ class ObservableStatistics:
         """Whether all values are zero, so that scale and noise are unknown."""
         return self.mean == 0.0 and self.std == 0.0
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether several values are equal up to rounding, so that they cannot identify dynamics."""
+        return self.count > 1 and not self.std > 1e-12 * abs(self.mean)
+
 
 def merge_observations(observations: Observations) -> list[TimeSeries]:
     """Return one series for each observable, ordered by time."""
@@ -360,8 +365,8 @@ def check_consistent_exact_values(series: Sequence[TimeSeries]) -> None:
         for time, value in zip(exact.times.tolist(), exact.values.tolist(), strict=True):
             if seen.setdefault(time, value) != value:
                 raise DataError(
-                    f"{item.observable} has two different exact values at t = {time}: {seen[time]} and {value}; give "
-                    "them a noise_std above zero"
+                    f"{item.observable} has two different exact values at t = {time:g}: {seen[time]:g} and "
+                    f"{value:g}; give them a noise_std above zero"
                 )
 
 

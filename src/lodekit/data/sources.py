@@ -7,38 +7,37 @@ One reader with the same rules for columns and cells reads files and DataFrames 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lodekit.data.noise import NoiseSpecification, parse_noise_std
 from lodekit.data.observations import Observations, parse_observations
-from lodekit.data.preview import holds_dates
+from lodekit.data.preview import holds_dates, read_numeric_column
 from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, RecordSet, describe_records, split_at_gaps
 from lodekit.data.row_store import OutOfCoreRows
 from lodekit.data.statistics import Statistics
 from lodekit.data.streams import accumulate_dask_statistics, accumulate_statistics, iterate_rows
-from lodekit.data.tables.cells import NumberFormat
+from lodekit.data.tables.cells import NumberFormat, find_failure_values
 from lodekit.data.tables.columns import (
     ArgumentSyntax,
     ColumnMapping,
     check_mapping_order,
     find_column_conversions,
-    format_column_list,
     is_time_name,
     resolve_columns_of_tables,
     reuse_columns,
     unit_from_name,
 )
-from lodekit.data.tables.dates import Timestamps, is_date
-from lodekit.data.tables.frames import DataFrameTable, index_to_column, is_dask_dataframe
+from lodekit.data.tables.dates import Timestamps, describe_time_type, is_date
+from lodekit.data.tables.frames import DataFrameTable, index_to_column, is_dask_dataframe, is_dataframe
 from lodekit.data.tables.reader import (
+    CLOCK_CHANGE,
     TableSchema,
     TableSource,
     TimeOrder,
@@ -48,16 +47,19 @@ from lodekit.data.tables.reader import (
     describe_times,
     detect_dates,
     expand_paths,
+    merge_notes,
     open_table,
     parse_time_array,
     read_all,
-    table_from_columns,
+    read_dataframe_columns,
+    to_dataframe,
 )
 from lodekit.data.tables.strings import prefix_errors
 from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, EquationError
 from lodekit.support.arguments import as_float_array
 from lodekit.support.labels import Labels, find_time_zone, format_origin
+from lodekit.support.units import unix_time_unit
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class ReadOptions:
     split_gaps: Whether a record is split at gaps of its rows, or of known inputs.
     inputs: The known inputs, for their gaps.
     timezone: The time zone of dates without one, such as Europe/Berlin.
+    missing: Numbers that mark missing values.
     since: The date that is time zero; by default the first date of the first table.
     units: The units of channels and of the time ``t`` in the model: columns with another unit in their names are
         converted, or refused.
@@ -98,6 +101,7 @@ class ReadOptions:
     split_gaps: bool = False
     inputs: Collection[str] = ()
     timezone: str | None = None
+    missing: Any = None
     since: datetime | None = None
     units: Mapping[str, str] = field(default_factory=dict)
     window: tuple[Any, Any] = (None, None)
@@ -129,18 +133,18 @@ class ReadOptions:
 
 def infer_schemas(tables: Mapping[str, TableSource], options: ReadOptions) -> tuple[list[TableSchema], dict[str, str]]:
     """Return a schema for each table, and the units found in the names of their columns."""
-    plans = []
+    plans, missing = [], () if options.missing is None else tuple(as_float_array("missing", options.missing).tolist())
     for (where, table), columns in zip(tables.items(), _resolve_all_columns(tables, options), strict=True):
         known = {name: options.noise.known_std(name) for name in columns.values if name not in columns.noise}
         stds = {name: std for name, std in known.items() if std is not None}
-        plans.append(TableSchema(where, columns, table.separator, stds))
+        plans.append(TableSchema(where, columns, table.separator, stds, missing=missing))
     observed = list(dict.fromkeys(name for plan in plans for name in plan.columns.values))
     options.check_names(observed)
     for name in options.noise.names:
         if name not in observed and name not in options.channels:
             raise DataError(f"noise_std names {name}, which is not observed; expected one of: {', '.join(observed)}")
     plans = _infer_dates(tables, plans, options)
-    plans, units = _infer_units(plans, options.units)
+    plans, units = _infer_units(tables, plans, options.units)
     if options.check_units is not None and units:
         options.check_units(units)
     return _apply_window(plans, options, units.get("t", "")), units
@@ -152,7 +156,10 @@ def _apply_window(plans: Sequence[TableSchema], request: ReadOptions, unit: str)
     edges = list(plans[0].window)
     for number, (edge, what) in enumerate(zip(request.window, ("first", "last"), strict=True)):
         if edge is not None:
-            edges[number] = clock.parse_time(edge, f"the {what} time")
+            edges[number] = clock.parse_time(edge, f"the {what} time", is_end=number == 1)
+            if number and edges[number] != clock.parse_time(edge, "the last time"):
+                # The last day ends before midnight.
+                edges[number] = np.nextafter(edges[number], -np.inf)
     if not edges[0] <= edges[1]:
         raise DataError(f"expected the first time before the last, got {clock.format_times(*edges)}")
     return [replace(plan, window=(edges[0], edges[1])) for plan in plans]
@@ -223,28 +230,28 @@ def _infer_dates(
         firsts.append(first.replace(tzinfo=zone) if first is not None and first.tzinfo is None else first)
     origin = firsts[0] if since is None or firsts[0] is None else since
     for plan, first in zip(plans, firsts, strict=True):
-        if _describe_time_type(first) != _describe_time_type(origin):
-            expected, got = _describe_time_type(origin), _describe_time_type(first)
+        if describe_time_type(first) != describe_time_type(origin):
+            expected, got = describe_time_type(origin), describe_time_type(first)
             where = f"in column {plan.columns.time}, as elsewhere"
             raise DataError(f"{plan.table_name}: expected {expected} {where}, got {got}")
     return [replace(plan, origin=origin) for plan in dated]
 
 
-def _describe_time_type(date: datetime | None) -> str:
-    if date is None:
-        return "times as numbers"
-    return f"dates with{'out' if date.tzinfo is None else ''} a time zone"
-
-
-def _infer_units(plans: Sequence[TableSchema], declared: Mapping[str, str]) -> tuple[list[TableSchema], dict[str, str]]:
+def _infer_units(
+    tables: Mapping[str, TableSource], plans: Sequence[TableSchema], declared: Mapping[str, str]
+) -> tuple[list[TableSchema], dict[str, str]]:
     """Return the schemas with their unit conversions, and the undeclared units found in column names."""
     declared = {name: unit.strip() for name, unit in declared.items() if unit.strip()}
     converted, from_headers = [], dict[str, str]()
-    for plan in plans:
-        time_unit = plan.time_unit or unit_from_name(plan.columns.time, is_time=True)
+    for table, plan in zip(tables.values(), plans, strict=True):
+        time_unit, remarks = plan.time_unit or unit_from_name(plan.columns.time, is_time=True), list[str]()
         with prefix_errors(plan.table_name):
+            if "t" in declared and not time_unit and not isinstance(table, UniformlySampledTable):
+                numbers, _ = read_numeric_column(table, plan.columns.time)
+                time_unit = "" if numbers is None else unix_time_unit(numbers.max(initial=0.0), declared["t"])
+                remarks = [f"times in column {plan.columns.time} are Unix times in {time_unit}"] if time_unit else []
             conversions, notes = find_column_conversions(plan.columns, time_unit, declared, from_headers)
-        converted.append(replace(plan, conversions=conversions, notes=tuple(notes)))
+        converted.append(replace(plan, conversions=conversions, notes=(*remarks, *notes)))
     return converted, from_headers
 
 
@@ -311,7 +318,7 @@ def read_records(
             said.extend(more)
         notes += found
     pieces = ["read in pieces, as there are too many rows to keep all of them in memory"] if large else []
-    return records, (*pieces, *_merge_notes(schemas, notes))
+    return records, (*pieces, *merge_notes(schemas, notes))
 
 
 def _read_records_by_label(
@@ -342,7 +349,7 @@ def _read_records_by_label(
     if not filled:
         raise _no_values_error(plans, [order for own_pieces in pieces.values() for _, order in own_pieces], request)
     records = {label: Measurements.from_observations(own) for label, own in filled.items()}
-    return records, _merge_notes(plans, notes)
+    return records, merge_notes(plans, notes)
 
 
 _ReadResult = tuple[Measurements, list[TimeOrder], list[list[str]]]
@@ -400,21 +407,6 @@ def _no_values_error(plans: Sequence[TableSchema], orders: Sequence[TimeOrder], 
         window = " ".join([*(["from", first] if first else []), *(["until", last] if last else [])])
         return DataError(f"{where}expected rows {window}, found none")
     return DataError(f"{where}expected at least one value of {', '.join(observed)}, every cell is missing")
-
-
-def _merge_notes(plans: Sequence[TableSchema], notes: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return notes about several files without repetition; each names its files unless it applies to all."""
-    about: dict[str, list[str]] = {}
-    for plan, own in zip(plans, notes, strict=True):
-        for note in own:
-            about.setdefault(note, []).append(Path(plan.table_name).name)
-    suffix = {note: "" if len(w) == len(plans) else f" ({format_column_list(w)})" for note, w in about.items()}
-    return tuple(note + suffix[note] for note in about)
-
-
-def is_dataframe(source: Any) -> bool:
-    """Return whether something is a table with named columns."""
-    return hasattr(type(source), "columns") and not isinstance(source, np.ndarray)
 
 
 def list_records(source: Any, Y: Any) -> list[Any] | None:
@@ -479,7 +471,8 @@ def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSou
         if not is_path or all(isinstance(item, str) and is_date(item) for item in items):
             return None
         raise DataError("expected files or a DataFrame alone: they already contain times and values")
-    own = None if is_path else _to_dataframe(source, options.channels)
+    is_table = not is_path and not isinstance(source, Observations | Statistics)
+    own = to_dataframe(source, options.channels) if is_table else None
     if not is_path and own is None and not is_dask_dataframe(source):
         return None
     if options.header is not None and not is_path:
@@ -493,34 +486,9 @@ def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSou
         with prefix_errors(path):
             single = options.dt is not None or options.default_dt is not None
             tables[path] = open_table(path, options.header, single_column=single)
-    has_times = "t" in (options.columns or {}) or any(
-        is_time_name(name) for own in tables.values() for name in own.names
-    )
+    has_times = "t" in (options.columns or {}) or any(is_time_name(n) for own in tables.values() for n in own.names)
     dt = options.default_dt if options.dt is None and not has_times else options.dt
     return tables if dt is None else _with_uniform_times(tables, dt, options.argument_syntax)
-
-
-def _to_dataframe(source: Any, channels: Sequence[str]) -> Any:
-    """Return a table in memory as a DataFrame; None if the source is not a table."""
-    if is_dask_dataframe(source) or isinstance(source, Observations | Statistics):
-        return None
-    if is_dataframe(source):
-        return index_to_column(source)
-    if isinstance(source, Mapping):
-        return table_from_columns(source)
-    if isinstance(source, np.ndarray) and source.dtype.names:
-        return table_from_columns({name: source[name] for name in source.dtype.names})
-    if hasattr(source, "to_dataframe"):  # xarray objects
-        try:
-            return index_to_column(source.to_dataframe())
-        except (TypeError, ValueError) as problem:
-            raise DataError(f"expected something like a table, got {type(source).__name__}: {problem}") from None
-    if hasattr(source, "to_frame") and hasattr(source, "index") and not hasattr(source, "levels"):
-        name = channels[0] if source.name is None and len(channels) == 1 else source.name
-        if name is None:
-            raise DataError(f"expected a Series with a name, one of {', '.join(channels)}; rename it so")
-        return index_to_column(source.to_frame(name=name))
-    return None
 
 
 def _with_uniform_times(tables: dict[str, TableSource], dt: Any, advice: ArgumentSyntax) -> dict[str, TableSource]:
@@ -549,6 +517,8 @@ class LoadedData:
     notes: Findings about the files, as sentences.
     units: Units of channels and of the time ``t``, if the data contain them.
     requested_columns: Requested columns of channels and of the time ``t``.
+    reading: Options for other files of this kind: ``default_dt`` and ``missing``.
+    warnings: Those of the notes that are warnings of a fit.
     """
 
     measurements: Measurements
@@ -556,11 +526,19 @@ class LoadedData:
     notes: tuple[str, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict)
     requested_columns: Mapping[str, str] = field(default_factory=dict)
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def plain_notes(self) -> tuple[str, ...]:
+        """The notes that are not warnings."""
+        return tuple(note for note in self.notes if note not in self.warnings)
 
     @property
     def labels(self) -> dict[str, Any]:
         """Labels of the model that follow from the data: units, columns, and the origin of time if there are dates."""
-        labels = Labels("", self.units, format_origin(self.origin), self.requested_columns)
+        texts = format_origin(self.origin), self.requested_columns, self.reading, "\n".join(self.warnings)
+        labels = Labels("", self.units, *texts)
         return labels.to_dict() if labels != Labels() else {}
 
 
@@ -606,7 +584,7 @@ def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedDa
         tables = open_tables(source, Y, request)
         groups = None if tables is None else [(DEFAULT_RECORD_NAME, tables)]
     if groups is None:
-        about = ("time", "columns", "header", "dt", "records", "timezone")
+        about = ("time", "columns", "header", "dt", "records", "timezone", "missing")
         if absent := [name for name in about if getattr(request, name) is not None]:
             raise DataError(f"{absent[0]}= is about columns of files or of a DataFrame; expected none with arrays")
         if items is not None:
@@ -620,8 +598,25 @@ def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedDa
     kept = {name: unit for name, unit in {**request.units, **told}.items() if name in channels or name == "t"}
     asked = {**({} if request.time is None else {"t": request.time}), **(request.columns or {})}
     places = {name: str(column) for name, column in asked.items()}
-    notes = (*remarks, *describe_records(records), *notes)
-    return LoadedData(RecordSet.from_records(records), plans[0].origin, notes, kept, places)
+    notes = (*remarks, *describe_records(records), *_describe_failures(records, request.argument_syntax), *notes)
+    warnings = tuple(note for note in notes if CLOCK_CHANGE in note or _FAILED_SENSOR in note)
+    steps = [("default_dt", table.step) for table in tables.values() if isinstance(table, UniformlySampledTable)]
+    reading = dict([*steps, *[("missing", list(plan.missing)) for plan in plans if plan.missing]])
+    return LoadedData(RecordSet.from_records(records), plans[0].origin, notes, kept, places, reading, warnings)
+
+
+_FAILED_SENSOR = "as if a sensor failed"
+
+
+def _describe_failures(records: Mapping[str, Measurements], syntax: ArgumentSyntax) -> Iterator[str]:
+    """Yield a note for each series with numbers that loggers write for failures."""
+    for item in (item for record in records.values() for item in record.series):
+        if found := find_failure_values(item.values):
+            what = f"the channel {item.observable} is {' or '.join(f'{value:g}' for value in found)}"
+            yield (
+                f"{what} in {np.isin(item.values, found).sum()} rows, {_FAILED_SENSOR}; "
+                f"{syntax.missing_values(found)} reads them as missing"
+            )
 
 
 def _load_record_list(items: Sequence[Any], noise_std: Any, request: ReadOptions) -> LoadedData:
@@ -665,6 +660,10 @@ def _load_values(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> L
     # A name without values is checked as well: it may be misspelt.
     request.check_names(observations.observables)
     notes, units = _describe_empty_channels(observations), {"t": own.unit} if own.unit else {}
+    latest = max((float(item.times.max(initial=0.0)) for item in observations.series), default=0.0)
+    if unix := unix_time_unit(latest, own.unit):
+        advice = f"pass t as dates, such as pandas.to_datetime(t, unit={unix!r}), or convert it to {own.unit}"
+        notes.append(f"times such as {latest:.0f} look like Unix times in {unix}, but are read in {own.unit}; {advice}")
     return LoadedData(Measurements.from_observations(observations), own.origin, tuple(notes), units)
 
 
@@ -700,32 +699,8 @@ def load_arrays(
             origin = instants.first if isinstance(instants, Timestamps) else None
             time_reference = TimeReference(origin, time_reference.unit or "s")
         t = t if instants is None else time_reference.parse_times(t)
-        Y = _dataframe_columns(Y, channels) if is_dataframe(Y) else Y
+        Y = read_dataframe_columns(Y, channels) if is_dataframe(Y) else Y
     return parse_observations(channels, t, Y, noise_std), time_reference
-
-
-def _dataframe_columns(frame: Any, channels: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of a DataFrame whose times are given separately."""
-    table = UniformlySampledTable(DataFrameTable(frame), 1.0)
-    names = table.table.names
-    called = dict(zip(names, names, strict=True))
-    if not table.allows_column_numbers:
-        if [*names] != [str(number) for number in range(len(channels))]:
-            expected, got = ", ".join(channels), format_column_list(names)
-            raise DataError(f"expected columns called like channels, {expected}, got the numbers {got}; rename them")
-        # Numbered columns come from an array that was converted to a DataFrame.
-        called = dict(zip(names, channels, strict=True))
-    if times := [name for name in names if is_time_name(name)]:
-        raise DataError(
-            f"expected values alone beside the times, got a column {times[0]} as well; leave it out, or give the "
-            "DataFrame alone: fit(df)"
-        )
-    if len(set(names)) < len(names):
-        raise DataError(f"expected different names of columns, got {format_column_list(names)}")
-    columns = ColumnMapping(table.time, {name: column for column, name in called.items()}, {})
-    plan = TableSchema("the DataFrame", columns)
-    with prefix_errors(plan.table_name):
-        return dict(read_all(table, plan, ()).values)
 
 
 def _exceeds_memory_limit(tables: Mapping[str, TableSource]) -> bool:

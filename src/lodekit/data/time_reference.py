@@ -158,8 +158,9 @@ class TimeReference:
         milliseconds = float(np.datetime64(place, "ms").astype(np.int64)) if isinstance(place, str) else float(place)
         return (milliseconds - self.wall_clock_times([0.0])[0]) / (1000.0 * self._unit_seconds)
 
-    def parse_time(self, time: Any, what: str) -> float:
-        """Return a time from a number, a date, or a text that contains one of them."""
+    def parse_time(self, time: Any, what: str, *, is_end: bool = False) -> float:
+        """Return a time from a number, a date, or a text that contains one of them; at its end, a whole day is over."""
+        whole_day = is_end and isinstance(time, str) and not {":", "T"} & set(time)
         if isinstance(time, str):
             try:
                 time = float(time)
@@ -178,6 +179,8 @@ class TimeReference:
                 raise DataError(f"{what} is a date, but the times are numbers; expected a number")
             if time.tzinfo is not None and self.origin.tzinfo is None:
                 raise DataError(f"{what} is a date with a time zone, but the data have none; expected one without")
+            if whole_day and time == datetime.combine(time, datetime.min.time(), time.tzinfo):
+                time += timedelta(days=1)
             zone, origin = self.origin.tzinfo, self.origin
             if zone is not None:
                 # Differences of dates in one time zone would ignore clock changes.

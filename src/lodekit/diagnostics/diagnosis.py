@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from lodekit.data.noise import NoiseModel
-from lodekit.data.observations import TimeSeries
-from lodekit.data.records import Measurements
+from lodekit.data.observations import TimeSeries, concatenate_series
+from lodekit.data.records import Measurements, ObservableStatistics, RecordSet
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum, find_alternative_optima
 from lodekit.diagnostics.identifiability import (
     IdentifiabilityResult,
@@ -90,8 +90,6 @@ class Diagnosis:
         unidentifiable.
     sign_symmetries: Parameters whose signs can change together.
     checks: Residual tests of each observable.
-    log_evidence_gain: By how much the log evidence exceeds that of smooth curves without equations, for the compared
-        measurements; NaN without comparison.
     widening: Factors by which the standard errors of parameters are widened, because residuals are correlated; may be
         empty.
     alternatives: Other values of the parameters that fit about as well.
@@ -102,7 +100,6 @@ class Diagnosis:
     identifiable_combinations: tuple[str, ...] = ()
     sign_symmetries: tuple[tuple[str, ...], ...] = ()
     checks: tuple[ResidualCheck, ...] = ()
-    log_evidence_gain: float = math.nan
     widening: Mapping[str, float] = field(default_factory=dict)
     alternatives: tuple[AlternativeOptimum, ...] = ()
 
@@ -145,13 +142,10 @@ class Diagnosis:
         """Return plain values, ready for JSON; non-finite numbers are None."""
         return {
             "trouble": list(self.failures),
-            "verdicts": {
-                name: to_json_values(asdict(verdict)) for name, verdict in (self.identifiability or {}).items()
-            },
+            "verdicts": {name: to_json_values(asdict(each)) for name, each in (self.identifiability or {}).items()},
             "combinations": list(self.identifiable_combinations),
             "symmetries": [list(names) for names in self.sign_symmetries],
             "checks": [to_json_values(asdict(check)) for check in self.checks],
-            "advantage": to_json_values(self.log_evidence_gain),
             "widening": dict(self.widening),
             "rivals": [asdict(rival) for rival in self.alternatives],
         }
@@ -159,14 +153,12 @@ class Diagnosis:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Diagnosis:
         """Return the diagnosis from the result of `to_dict`."""
-        advantage = state["advantage"]
         return cls(
             tuple(state["trouble"]),
             {name: IdentifiabilityResult.from_dict(each) for name, each in state["verdicts"].items()},
             tuple(state["combinations"]),
             tuple(tuple(names) for names in state["symmetries"]),
             tuple(_check_from_dict(check) for check in state["checks"]),
-            math.nan if advantage is None else float(advantage),
             dict(state.get("widening", {})),
             tuple(AlternativeOptimum.from_dict(each) for each in state.get("rivals", ())),
         )
@@ -203,7 +195,7 @@ def diagnose_fit(
     if known_results is not None:
         return Diagnosis(identifiability=known_results, checks=checks)
     structure, known = setup.structural_identifiability, (setup.objective, optimum, information)
-    gain, poor = _compare_with_null_model(records, checks)
+    poor = _compare_with_null_model(records, checks)
     failures = [*convergence_failures(setup.layout, optimum), *poor]
     alternatives: tuple[AlternativeOptimum, ...] = ()
     results: dict[str, IdentifiabilityResult] | None = None
@@ -220,7 +212,7 @@ def diagnose_fit(
         alternatives = find_alternative_optima(*known, _times_of(records), structure.without_disturbances(zero))
     symmetries = tuple(tuple(n for n in structure.system.parameters if n in s) for s in structure.sign_symmetry_groups)
     combinations = tuple(structure.identifiable_combinations)
-    return Diagnosis(tuple(failures), results, combinations, symmetries, checks, gain, alternatives=alternatives)
+    return Diagnosis(tuple(failures), results, combinations, symmetries, checks, alternatives=alternatives)
 
 
 def assess_parameters(
@@ -254,48 +246,60 @@ def _times_of(records: Mapping[str, FittedRecord]) -> list[Array]:
     return [record.times for record in records.values() if record.measurements.series]
 
 
-def _compare_with_null_model(
-    records: Mapping[str, FittedRecord], checks: Sequence[ResidualCheck]
-) -> tuple[float, list[str]]:
-    """Return the total gain in log evidence over the null model, and failures of records that are clearly worse."""
-    gains, found = [], []
-    for name, record in records.items():
-        own = checks if len(records) == 1 else [check for check in checks if check.record == name]
-        gain, poor = _compare_record_with_null_model(record, own)
-        gains.append(gain)
-        found += [f"record {name}: {text}" if len(records) > 1 else text for text in poor]
-    known = [each for each in gains if not math.isnan(each)]
-    return sum(known) if known else math.nan, found
+def _compare_with_null_model(records: Mapping[str, FittedRecord], checks: Sequence[ResidualCheck]) -> list[str]:
+    """Return a failure if the log evidence is clearly smaller than that of the null model.
 
-
-def _compare_record_with_null_model(record: FittedRecord, checks: Sequence[ResidualCheck]) -> tuple[float, list[str]]:
-    """Return the gain in log evidence over the null model, NaN if not compared, and a failure if clearly worse."""
-    measurements = record.measurements
+    All records are judged together: how a file is split into records does not matter.
+    """
+    if any(each.measurements.sufficient_statistics is not None for each in records.values()):
+        return []
+    joint = RecordSet(parts={name: each.measurements for name, each in records.items()})
+    statistics = {each.observable: each for each in joint.observable_statistics}
+    checks = _pool_checks(joint, statistics, checks)
     # If the curves explain the data, no null model is needed.
-    if measurements.sufficient_statistics is not None or not any(
-        1.0 - each.explained > _MIN_UNEXPLAINED_FRACTION or each.size > _MAX_NOISE_RATIO for each in checks
-    ):
-        return math.nan, []
-    prior, runs = record.prior, subsample_segments(measurements)
-    null_model = fit_null_model(runs.series, prior.noise.restricted_to(runs.names), prior.units.time_scale)
+    is_loud = any(each.size > _MAX_NOISE_RATIO for each in checks)
+    if not is_loud and not any(1.0 - each.explained > _MIN_UNEXPLAINED_FRACTION for each in checks):
+        return []
+    prior, (runs, joined) = next(iter(records.values())).prior, sample_segments(joint)
+    noise = prior.noise.restricted_to([item.observable for item in joined])
+    null_model = fit_null_model(joined, noise, prior.units.time_scale)
     if null_model is None:
-        return math.nan, []
+        return []
     null_evidence, null_noise = null_model
-    is_whole = runs is measurements
-    evidence = record.posterior.value if is_whole else record.setup.evidence_of(runs, record.hyperparameters)
-    gain, data_std = (
-        evidence - null_evidence,
-        {each.observable: each.std for each in measurements.observable_statistics},
+    n_rows = sum(len(item.times) for item in joined)
+    evidence = sum(
+        each.posterior.value if n_rows == joint.size else each.setup.evidence_of(runs[name], each.hyperparameters)
+        for name, each in records.items()
+        if runs[name].size
     )
-    poor = _poorly_explained(checks, null_noise, data_std)
+    loss, poor = null_evidence - evidence, _poorly_explained(checks, null_noise, statistics)
     # The null model is chosen on the data, which favours it by a few nats.
-    if not poor or not gain < -(10.5 + 0.05 * sum(len(item.times) for item in runs.series)):
-        return gain, []
-    return gain, [describe_poor_optimum(-gain, poor, is_loud=any(each.size > _MAX_NOISE_RATIO for each in checks))]
+    is_clear = bool(poor) and loss > 10.5 + 0.05 * n_rows
+    return [describe_poor_optimum(loss, poor, is_loud=is_loud)] if is_clear else []
+
+
+def _pool_checks(
+    joint: RecordSet, statistics: Mapping[str, ObservableStatistics], checks: Sequence[ResidualCheck]
+) -> list[ResidualCheck]:
+    """Return the residual check of each observable with its count, size and explained variance over all records."""
+    parts = {name: part.observable_statistics for name, part in joint.parts.items()}
+    variances = {(name, item.observable): item.std**2 for name, own in parts.items() for item in own}
+    only = next(iter(parts))
+    found = []
+    for name, total in statistics.items():
+        own = [each for each in checks if each.name == name]
+        looked = sum(each.looked for each in own)
+        size = math.sqrt(sum(each.looked * each.size**2 for each in own) / max(looked, 1))
+        # The explained variance of constant measurements is unknown.
+        varying = [each for each in own if not math.isnan(each.explained)]
+        left = sum((1.0 - each.explained) * each.count * variances[each.record or only, name] for each in varying)
+        explained = 1.0 - left / (total.count * total.std**2) if varying else math.nan
+        found.append(replace(own[0], count=total.count, looked=looked, size=size, explained=explained))
+    return found
 
 
 def _poorly_explained(
-    checks: Sequence[ResidualCheck], null_noise_std: Mapping[str, float], data_std: Mapping[str, float]
+    checks: Sequence[ResidualCheck], null_noise_std: Mapping[str, float], statistics: Mapping[str, ObservableStatistics]
 ) -> list[str]:
     """Return observables that the null model explains clearly better, each with both explained fractions."""
     found = []
@@ -305,7 +309,7 @@ def _poorly_explained(
             continue
         left = 1.0 - check.explained
         # Noise variance as a fraction of the variance of the data.
-        share = (null_noise_std[check.name] / data_std[check.name]) ** 2
+        share = (null_noise_std[check.name] / statistics[check.name].std) ** 2
         if check.size > _MAX_NOISE_RATIO or (left > 3.0 * share and left > _MIN_UNEXPLAINED_FRACTION):
             both = max(1.0 - share, 0.0), max(check.explained, 0.0)
             found.append(f"{check.name} ({both[0]:.0%} against {both[1]:.0%} explained)")
@@ -320,16 +324,26 @@ _NOISE_GRID = np.geomspace(1e-6, 1.5, 29)
 _NOISE_GRID_RATIO, _AMPLITUDE_INDEX = _NOISE_GRID[1] / _NOISE_GRID[0], np.arange(23, 35)
 
 
-def subsample_segments(measurements: Measurements) -> Measurements:
-    """Return a few segments of consecutive rows if there are many measurements; otherwise all of them."""
-    if all(len(item.times) <= _N_SEGMENTS * _SEGMENT_ROWS for item in measurements.series):
-        return measurements
-    found = []
-    for item in measurements.series:
-        starts = np.linspace(0, max(len(item.times) - _SEGMENT_ROWS, 0), _N_SEGMENTS).astype(np.intp)
-        rows = np.unique(np.minimum(starts[:, None] + np.arange(_SEGMENT_ROWS), len(item.times) - 1))
-        found.append(item.select(rows) if len(item.times) > _N_SEGMENTS * _SEGMENT_ROWS else item)
-    return Measurements(found)
+def sample_segments(joint: RecordSet) -> tuple[dict[str, Measurements], list[TimeSeries]]:
+    """Return a few segments of consecutive rows of each observable, or all rows if they are few.
+
+    Both by record, and in one series of each observable; there, records are too far apart to be correlated.
+    """
+    found: dict[str, list[TimeSeries]] = {name: [] for name in joint.parts}
+    joined, distance = [], 1e3 * (joint.window[1] - joint.window[0])
+    for statistics in joint.observable_statistics:
+        rows, first, parts = np.arange(statistics.count), 0, []
+        if statistics.count > _N_SEGMENTS * _SEGMENT_ROWS:
+            starts = np.linspace(0, statistics.count - _SEGMENT_ROWS, _N_SEGMENTS).astype(np.intp)
+            rows = (starts[:, None] + np.arange(_SEGMENT_ROWS)).ravel()
+        for number, (name, record) in enumerate(joint.parts.items()):
+            for item in (item for item in record.series if item.observable == statistics.observable):
+                last = first + len(item.times)
+                found[name].append(item.select(rows[(rows >= first) & (rows < last)] - first))
+                parts.append(replace(found[name][-1], times=found[name][-1].times - item.times[0] + number * distance))
+                first = last
+        joined.append(concatenate_series(parts))
+    return {name: Measurements(series) for name, series in found.items()}, joined
 
 
 def fit_null_model(

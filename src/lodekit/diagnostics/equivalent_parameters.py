@@ -20,10 +20,11 @@ from lodekit.diagnostics.profile_likelihood import ObjectiveSurface, profile_poi
 from lodekit.fitting.hessian import invert_information, observed_information
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
 from lodekit.fitting.objective import Objective
+from lodekit.fitting.output_error import fit_others
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.scaling import time_gaps
 from lodekit.fitting.setup import StructuralIdentifiability
-from lodekit.fitting.starts.periodogram import parameters_from_poles, parametric_pole_factors
+from lodekit.fitting.starts.undriven import parameters_from_poles, parametric_pole_factors
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.support.arguments import Array, Mask
 
@@ -219,8 +220,9 @@ def find_alternative_optima(
     return tuple(sorted(found, key=lambda rival: rival.below))
 
 
-#: Other optima are searched for if a standard error on the search scale exceeds the first number, and up to this many
-#: rows. Parameters are moved by this distance, to points whose log evidence is lower by at most the last number.
+#: Other optima are searched for if the output-error method applies, or if a standard error on the search scale exceeds
+#: the first number, and up to this many rows. Parameters are moved by this distance, to points whose log evidence is
+#: lower by at most the last number.
 _MIN_DOUBTFUL_STD, _MAX_SEARCHED_ROWS, _START_DISTANCE, _MAX_START_DROP = 0.1, 1000, 2.0, 20.0
 
 
@@ -237,7 +239,8 @@ def _distant_points(
     """
     layout, known = objective.layout, structure.unidentifiable if structure is not None else []
     moving = [(k, layout.transforms[n]) for k, n in enumerate(layout.free_parameters) if layout.names[n] not in known]
-    if objective.engine.size > _MAX_SEARCHED_ROWS or not any(errors[k] > _MIN_DOUBTFUL_STD for k, _ in moving):
+    is_doubtful = objective.regression is not None or any(errors[k] > _MIN_DOUBTFUL_STD for k, _ in moving)
+    if objective.engine.size > _MAX_SEARCHED_ROWS or not is_doubtful:
         return
     for k, transform in moving:
         here, surface = float(optimum.x[k]), ObjectiveSurface(objective, optimum, information, [k], "relearned")
@@ -253,6 +256,7 @@ def _distant_points(
 def _search_from(objective: Objective, optimum: Optimum, start: Array, errors: Array) -> AlternativeOptimum | None:
     """Return the optimum reached from a point if it fits about as well; without values if it is near the estimate."""
     with np.errstate(all="ignore"):
+        start = fit_others(objective, start, np.flatnonzero(~optimum.at_bound))
         other = maximize_lbfgs(objective, start, tolerance=1e-3, max_iterations=100, known_optimum=optimum)
     point, below = tuple(other.x.tolist()), optimum.value - other.value
     if not below < _MAX_LOG_DROP:

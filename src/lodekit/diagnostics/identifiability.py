@@ -152,7 +152,8 @@ class IdentifiabilityResult:
         disturbance, ``"motion"`` if the curves solve the equations for other values, too, ``"flat"``, ``"side"`` and
         ``"profile"`` by the profile likelihood, ``"bound"`` by moving other parameters away from their bounds,
         ``"rival"`` and ``"alias"`` if other values fit about as well, ``"twin"`` if they give exactly the same
-        behaviour, ``"unresolved"`` if noise-free data are undersampled, ``"failed"`` if the search has failed.
+        behaviour, ``"few"`` if there are too few measurements, ``"unresolved"`` if noise-free data are undersampled,
+        ``"failed"`` if the search has failed.
     interval: The 95 % interval in the user's units; None if unknown.
     ladder: Intervals at several levels: the quantile of the normal distribution and both ends of each.
     combinations: Identifiable combinations of this and other parameters, such as ``a + b``, if they are simple.
@@ -262,6 +263,12 @@ class LikelihoodShape(NamedTuple):
     bends: Array
 
 
+def count_unknowns(objective: Objective, n_records: int) -> int:
+    """Return the number of parameters, initial values of all records, and noise levels that are estimated."""
+    layout, groups = objective.layout, objective.engine.prior.groups
+    return len(layout.free_parameters) + n_records * sum(group.size for group in groups) + layout.n_noise_levels
+
+
 def assess_identifiability(
     structure: StructuralIdentifiability,
     records: Sequence[FittedRecord],
@@ -274,6 +281,10 @@ def assess_identifiability(
     """
     objective, optimum, information, *_ = shape
     layout, found = objective.layout, assess_structure(structure)
+    # An estimated noise level requires one measurement more.
+    if objective.engine.size < count_unknowns(objective, len(records)) + bool(layout.n_noise_levels):
+        few = IdentifiabilityResult(False, NOT_IDENTIFIED_MESSAGE, "few")
+        return dict.fromkeys((layout.names[n] for n in layout.free_parameters), few) | found
     named = ((n, layout.names[n]) for n in layout.free_parameters)
     free = [n for n, name in named if name not in found and objective.parameters[name].prior is None]
     theta = layout.unpack(optimum.x).theta
@@ -464,15 +475,25 @@ def _assess_profiles(
     layout, found, paths = objective.layout, Results(), list[tuple[int, ProfilePath]]()
     errors = relative_standard_errors(objective, optimum, information)
     left = math.sqrt(residual_dof_fraction(layout, objective.engine.size, optimum.at_bound))
-    for name, curvature_error in errors.items():
-        position, relative = layout.index_of(name), curvature_error
+    variances = np.diag(invert_information(information, ~optimum.at_bound))
+    remaining = [name for name in errors if name not in known]
+
+    def is_doubtful(name: str) -> bool:
         # The Hessian is not sufficient if standard errors are large or profiles are not parabolas; with few degrees of
         # freedom no profile is one, which Student's t distribution accounts for. Next to unexcited directions, ridges
         # are curved.
+        position = layout.index_of(name)
         is_parabola = bends[position] < _MAX_QUADRATIC_BEND or dof[position] < _MIN_BENT_DOF
         is_parabola = is_parabola and not any(result.reason == "motion" for result in known.values())
-        if name in known or (0.0 < relative < _MAX_QUADRATIC_STD and is_parabola):
-            continue
+        # Profiles of other parameters stay inside the interval if the objective is quadratic.
+        limit = 1.05 * NORMAL_QUANTILE_95 * math.sqrt(max(variances[position], 0.0))
+        points = (point for _, path in paths for point in path if point[1] >= -CHI2_95_HALF)
+        is_left = any(abs(float(x[position] - optimum.x[position])) > limit for x, _ in points)
+        return is_left or not (0.0 < errors[name] < _MAX_QUADRATIC_STD and is_parabola)
+
+    while name := next(filter(is_doubtful, remaining), None):
+        remaining.remove(name)
+        position, relative = layout.index_of(name), errors[name]
         if not 0.0 < relative < 3.0:
             interval, falls, both = profile_likelihood(objective, optimum, information, position)
             paths += ((position, path) for path in both)

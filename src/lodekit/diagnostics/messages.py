@@ -1,4 +1,4 @@
-"""User-facing sentences about a fit: warnings about data, identifiability and residuals, and what to try next."""
+"""User-facing sentences about a fit: warnings, and what to try next."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from lodekit.data.preview import describe_steps
 from lodekit.data.records import Measurements, ObservableStatistics
 from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
+from lodekit.diagnostics.identifiability import count_unknowns
 from lodekit.diagnostics.residual_tests import SIGNIFICANCE_LEVEL, ResidualCheck
 from lodekit.errors import AlgebraError
 from lodekit.fitting.lbfgs import UNDEFINED_MESSAGE, Optimum
@@ -62,12 +63,12 @@ def uninformative_data_warnings(summaries: Sequence[ObservableStatistics], noise
                 "[noise] in a system file"
             )
     silent = [item.observable for item in summaries if item.is_zero and item.n_unknown_noise and not noise.shared]
-    constant = [item for item in summaries if item.count > 1 and not item.std > 1e-12 * abs(item.mean)]
     return found + [
         f"all {item.count} values of {item.observable} are {item.mean:.6g}: a constant signal cannot identify "
         "parameters; check the column, its unit and the sensor"
         + (_ZERO_NOISE_NOTE if item.observable in silent else "")
-        for item in constant
+        for item in summaries
+        if item.is_constant
     ]
 
 
@@ -203,7 +204,8 @@ _NOT_IDENTIFIED_REASONS = {
     "add data with another input or another initial state, or fix a value that is known",
     "flat": "the evidence hardly changes over a wide range of values, with all others refitted{combinations}; "
     "measure where they have an effect, or fix a value that is known",
-    "few": "too few measurements ({n_measurements}) for {n_unknown} parameters and initial values; measure more",
+    "few": "too few measurements ({n_measurements}) for {n_unknown} parameters, initial values and noise levels; "
+    "measure more",
     "unresolved": "they seem free of noise, and are too far apart to determine derivatives; measure more often",
     "alias": "at times that are multiples of one step, with fewer than three of them in each period, a faster or "
     "slower oscillation looks the same; measure more often or at uneven times, or give bounds",
@@ -220,11 +222,10 @@ def _unneeded_parameters(layout: ParameterLayout, estimates: Mapping[str, Estima
         is_stuck = transform.is_unbounded and estimates[name].note in AT_BOUND_MESSAGES and abs(value) < size
         if is_open and ((is_positive and not 0.01 * size < value < 100.0 * size) or is_stuck):
             end = "zero" if value < size else "infinity"
-            sign = ", let it be negative," if is_positive and end == "zero" else ""
             found[name] = (
-                f"{name} tends to {end} ({value:.2g}, typical for these data: about {size:.1g}): the data can be "
-                f"explained without the state or coupling that it describes; remove it from the equations{sign} or "
-                "fix it"
+                f"parameter {name} tends to {end} ({value:.2g}, while the scales of the data suggest {size:.1g} "
+                "in the same unit): the data can be explained without the state or coupling that it describes; remove "
+                "it from the equations or give it a fixed value"
             )
     return found
 
@@ -239,7 +240,7 @@ def _unidentified_warnings(
 ) -> list[str]:
     """Return one sentence for each reason why the data do not identify parameters, with what to try.
 
-    counts: Numbers of measurements, and of unknown parameters and initial values.
+    counts: Numbers of measurements, and of unknown parameters, initial values and noise levels.
     """
     by_reason: dict[str, list[str]] = {}
     known = diagnosis.identifiability or {}
@@ -249,8 +250,7 @@ def _unidentified_warnings(
     for name, result in known.items():
         is_needed = name not in unneeded or result.reason not in ("flat", "motion")
         if not result.identified and estimates[name].note == result.note and is_needed:
-            is_few = result.reason in ("flat", "motion") and counts["n_measurements"] <= counts["n_unknown"]
-            by_reason.setdefault("few" if is_few else result.reason, []).append(name)
+            by_reason.setdefault(result.reason, []).append(name)
     hidden, found = [name for name in system.channels if name not in measured], []
     for reason, names in by_reason.items():
         told = dict.fromkeys(text for name in names for text in known[name].combinations)
@@ -274,7 +274,8 @@ def _unidentified_warnings(
     others = {name: each for name, each in estimates.items() if not each.identified and name not in reported}
     advice = {
         AT_BOUND: "; widen its bounds where it may go farther, or check the equations",
-        NOT_IDENTIFIED_MESSAGE: ": there are too few measurements; measure more, or fix a value that is known",
+        NOT_IDENTIFIED_MESSAGE: ": it hardly affects the curves; add data with another input or initial state, "
+        "or fix it at a known value",
     }
     verbs = {name: "" if each.note.startswith("tends") else "is " for name, each in others.items()}
     return found + [
@@ -320,7 +321,7 @@ def describe_sign_symmetry(names: Sequence[str]) -> str:
 
 
 def convergence_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]:
-    """Return why the search did not converge, in sentences."""
+    """Return why the search did not converge."""
     found = []
     if optimum.message == UNDEFINED_MESSAGE:
         advice = "give noise_std if you know the noise" if layout.n_noise_levels else "give a larger noise_std"
@@ -370,7 +371,7 @@ def collect_warnings(
         found += constant_input_warnings(measurements)
     found += outlier_warnings({check.title: check.outliers for check in checks}, clock)
     unneeded = _unneeded_parameters(layout, estimates)
-    n_unknown = len(layout.free_parameters) + sum(group.size for group in prior.groups)
+    n_unknown = count_unknowns(setup.objective, len(setup.record_setups))
     counts = {"n_measurements": measurements.size, "n_unknown": n_unknown}
     found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates, unneeded, counts)]
     equivalent = [each for each in diagnosis.alternatives if each.is_twin]
@@ -437,13 +438,13 @@ def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float
         if outliers:
             times = clock.format_times(*sorted(time for time, _ in outliers[:3]))
             more = f" (and at {len(outliers) - 3} more times)" if len(outliers) > 3 else ""
-            them, slips = ("them", "they are errors") if len(outliers) > 1 else ("it", "it is an error")
+            several = ("the values", "are", "them", "they are errors")
+            what, verb, them, slips = several if len(outliers) > 1 else ("the value", "is", "it", "it is an error")
             ends = (float(f"{each:.2g}") for each in (outliers[-1][1], outliers[0][1]))
             how_far = " to ".join(dict.fromkeys(f"{each:g}" for each in ends))
             found.append(
-                f"{title} at {times}{more} is {how_far} standard deviations away from "
-                f"the curve, which is implausible for normal noise: leave {them} out (NaN) if {slips}, or give {them} "
-                "a larger noise_std"
+                f"{what} of {title} at {times}{more} {verb} {how_far} standard deviations away from the curve, which "
+                f"is implausible for normal noise: leave {them} out (NaN) if {slips}, or give {them} a larger noise_std"
             )
     return found
 
@@ -458,10 +459,16 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
     text = f"{'innovations' if found.innovations else 'residuals'} of {check.title}"
     if check.is_below_noise:
         text += f" are far smaller than the noise ({check.size:.1g} of it)"
+        if check.has_inflated_noise:
+            text += (
+                f", and correlated ({describe_lag(check)}): outliers, or the other records and channels, increase the "
+                "estimated noise; leave outliers out (NaN), or give noise_std for each record"
+            )
     elif not check.is_correlated:
-        text += f" look like independent noise (lag 1: {check.memory:.2f})"
+        few = "are too few to tell whether they are independent"
+        text += f" {'look like independent noise' if found.is_conclusive else few} (lag 1: {check.memory:.2f})"
     elif check.is_autocorrelated:
-        cause = f"the equations miss something {describe_time_scale(check, time_unit)}, or errors are not independent"
+        cause = f"the equations miss dynamics {describe_time_scale(check, time_unit)}, or errors are not independent"
         if check.copied:
             cause = "rows are duplicated, with the same time and value; remove the duplicates"
         text += f" are correlated ({describe_lag(check)}): {cause}{_describe_effect(check, widening)}"
@@ -515,12 +522,12 @@ def describe_lag(check: ResidualCheck) -> str:
 def describe_time_scale(check: ResidualCheck, time_unit: str) -> str:
     """Return how slow or fast the missing dynamics are."""
     found = check.whiteness
-    if found is None or found.periodogram_p_value > SIGNIFICANCE_LEVEL or not found.period > 0:
+    # White noise in place of something slow has too much power at high frequencies.
+    is_misleading = found is not None and found.excursion < 0 and check.suggests_coloured_noise
+    if found is None or is_misleading or found.periodogram_p_value > SIGNIFICANCE_LEVEL or not found.period > 0:
         return "slower than the sampling interval"
-    if found.excursion < 0 and check.suggests_coloured_noise:
-        # White noise in place of something slow has too much power at high frequencies.
-        return "slower than the sampling interval"
-    return f"{'slower' if found.excursion > 0 else 'faster'} than {format_quantity(found.period, time_unit)}"
+    period = format_quantity(found.period, time_unit or "(in units of t)")
+    return f"with periods {'above' if found.excursion > 0 else 'below'} {period}"
 
 
 def low_coverage_failures(coverage: float, min_coverage: float, *, are_innovations: bool) -> list[str]:
@@ -541,14 +548,14 @@ def autocorrelation_failures(check: ResidualCheck, time_unit: str, *, is_linked:
         return []
     kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
     scale = describe_time_scale(check, time_unit)
-    text = f"errors{kind} are correlated ({describe_lag(check)}): the equations miss something {scale}"
+    text = f"errors{kind} are correlated ({describe_lag(check)}): the equations miss dynamics {scale}"
     # If an input is the cause, the next message describes it.
     cure = f"try {describe_coloured_noise(check) or 'a disturbance'}, or another lag"
     return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
 
 
 def describe_change_correlation(name: str, correlation: float, window: str) -> str:
-    """Return how errors are correlated with the changes of an input over a window."""
+    """Return how errors are correlated with changes of an input."""
     how = f"changes of {name} over {window} ({correlation:.2f})"
     return f"with {how}: the equations describe its effect wrongly"
 
@@ -567,11 +574,21 @@ def _describe_effect(check: ResidualCheck, widening: float) -> str:
     if math.isnan(widening):
         return ""
     if widening >= 1.05:
-        return f"; intervals of parameters are widened for it, by factors of up to {widening:.1f}"
+        factor = f"by factors of up to {widening:.1f}, but this does not correct a bias from missing dynamics"
+        return f"; intervals of parameters are widened for it, {factor}"
     if check.whiteness is not None and check.whiteness.innovations and check.std_error_inflation < 1.05:
         # With free functions, the effect on standard errors is unknown.
         return "; intervals of parameters may be too narrow"
     return "; this does not affect the intervals of parameters"
+
+
+def _describe_remedy(check: ResidualCheck) -> str:
+    """Return what to try if residuals are autocorrelated; empty if their description contains a remedy."""
+    found = check.whiteness
+    if found is None or not check.is_autocorrelated or check.copied or check.suggests_coloured_noise:
+        return ""
+    late = [f"a dead time delay({name}, T)" for name in found.links][:1]
+    return f"; try {join_list([*late, 'another lag', *['a disturbance'] * (not found.innovations)], 'or')}"
 
 
 def residual_warnings(
@@ -580,11 +597,9 @@ def residual_warnings(
     """Return what the residuals suggest against a fit, with what to try; empty if they look like noise."""
     found = outlier_warnings({check.title: check.outliers for check in checks}, clock)
     found += [
-        describe_check(check, clock.unit, widening)
-        + "; look at the residuals for what is missing"
-        * (check.is_autocorrelated and not check.copied and not check.suggests_coloured_noise)
+        describe_check(check, clock.unit, widening) + _describe_remedy(check)
         for check in checks
-        if check.is_suspicious or check.has_dependent_noise
+        if check.is_suspicious or check.has_dependent_noise or check.has_inflated_noise
     ]
     loud = [f"{check.title} ({check.size:.1f} times)" for check in checks if check.exceeds_noise]
     learned = dict(zip(noise.observables, noise.learned, strict=True))
@@ -594,17 +609,11 @@ def residual_warnings(
             'noise="channel" learns one level for each'
         )
     elif loud:
-        is_learned = all(learned[check.name] for check in checks if check.exceeds_noise)
         cause, advice = "is set too small", "leave noise_std out to learn it"
-        if is_learned:
-            cause, advice = (
-                "is not the same everywhere",
-                "give noise_std for each record, or check those that stand out",
-            )
-        found.append(
-            f"residuals are larger than the noise in {join_list(loud)}: it {cause}, or the equations miss something; "
-            f"{advice}"
-        )
+        if all(learned[check.name] for check in checks if check.exceeds_noise):
+            cause, advice = "is not the same everywhere", "give noise_std for each record, or check outlying ones"
+        text = f"residuals are larger than the noise in {join_list(loud)}: it {cause}, or the equations miss something"
+        found.append(f"{text}; {advice}")
     low = [f"{max(check.explained, 0.0):.0%} of {check.title}" for check in checks if check.explains_little]
     if low:
         found.append(

@@ -1,8 +1,8 @@
 """Profile likelihood of parameters, and objective surfaces over two of them.
 
-One parameter is varied and all others are re-optimised (L-BFGS-B); a 95 % interval ends where the objective has
-decreased by half the chi-squared quantile (Wilks' theorem). Parameters at a bound are moved away from it, because
-others may depend on them.
+One parameter is varied and all others are re-optimised, by the output-error method if known inputs and initial states
+determine the measurements, and by L-BFGS-B; a 95 % interval ends where the objective has decreased by half the
+chi-squared quantile (Wilks' theorem). Parameters at a bound are moved away from it, because others may depend on them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from scipy.optimize import minimize
 from lodekit.fitting.hessian import invert_information, observed_information
 from lodekit.fitting.lbfgs import INFEASIBLE_VALUE, Optimum
 from lodekit.fitting.objective import Objective
+from lodekit.fitting.output_error import fit_others
 from lodekit.fitting.parameter_vector import ParameterTransform
 from lodekit.support.arguments import Array, Mask
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
@@ -69,6 +70,9 @@ class ObjectiveSurface:
         """
         if not self.reoptimizes or not len(self.other_index):
             return x
+        x = fit_others(self.objective, x, self.other_index)
+        if self.objective.regression is not None and self.relative_value(x) < -_MAX_POLISHED_DROP:
+            return x
 
         def descend(z: Array) -> tuple[float, Array]:
             full = x.copy()
@@ -80,6 +84,8 @@ class ObjectiveSurface:
 
         # Next to a discontinuity, line searches would use most evaluations without a gain.
         options = {"maxiter": 25, "maxfun": 60, "maxls": 10, "ftol": 1e-8}
+        if self.objective.regression is not None:
+            options |= {"maxiter": 5, "maxfun": 8}
         best = x.copy()
         found = minimize(descend, np.zeros(len(self.other_index)), jac=True, method="L-BFGS-B", options=options)
         best[self.other_index] += self.covariance_root @ found.x
@@ -118,6 +124,8 @@ class ObjectiveSurface:
         return moves, np.array([found[move] for move in moves.tolist()])
 
 
+#: Points with a lower objective are not improved further after the output-error method.
+_MAX_POLISHED_DROP = 20.0
 #: Points of the search, and the objective there relative to the optimum.
 ProfilePath = list[tuple[Array, float]]
 #: A 95 % interval ends where the objective has decreased by this: half the 95 % quantile of chi-squared with one degree
@@ -456,9 +464,10 @@ def find_fall(
 def continue_profiles(
     objective: Objective, optimum: Optimum, information: Array, paths: Sequence[tuple[int, ProfilePath]]
 ) -> list[tuple[int, ProfilePath]]:
-    """Return profiles continued from points of other profiles that lie beyond their own ends, with their positions.
+    """Return profiles continued beyond their ends from points of other profiles, with their positions.
 
-    A profile can rise again after it has fallen; the profile of another parameter may lead there.
+    A profile can have several branches, or rise again after it has fallen; the profile of another parameter may lead
+    there.
 
     Shapes: information (n, n).
     """
@@ -467,24 +476,30 @@ def continue_profiles(
         transform = objective.layout.transforms[objective.layout.free_parameters[k]]
         mine = (path for place, path in paths if place == k)
         own = [x[k] for path in mine for x, _ in _points_above_drop(path, CHI2_95_HALF)]
-        # With this parameter held, points of other profiles may rise.
-        near = [x for place, path in paths if place != k for x, height in path if height >= -2.0 * CHI2_95_HALF]
+        others = [
+            points
+            for number, path in paths
+            if number != k
+            if (points := [x for x, h in path if h > -2.0 * CHI2_95_HALF])
+        ]
+        surface = ObjectiveSurface(objective, optimum, information, [k], "relearned")
         for sign in (-1, 1):
-            x = max(near, key=lambda point: sign * point[k], default=optimum.x)
             edge = max(sign * value for value in own)
-            # Intervals are located to 5 %.
-            if sign * x[k] - edge <= 0.05 * (edge - sign * optimum.x[k]):
-                continue
-            surface, path = ObjectiveSurface(objective, optimum, information, [k], "relearned"), ProfilePath()
-            start = float(x[k])
-            steps = [start + share * (start - float(optimum.x[k])) for share in (0.0, 0.25, 0.75)]
-            for target in sorted([*steps, *_step_targets(transform, start, sign)], reverse=sign < 0):
-                x = profile_point(surface, x, k, target, path)
-                height = surface.relative_value(x)
-                path += [(x, height)] if np.isfinite(height) else []
-                if height < -CHI2_95_HALF:
-                    break
-            found += [(k, path)] if len(path) > 1 else []
+            # With this parameter held, points of other profiles may rise. Intervals are located to 5 %.
+            beyond = edge + 0.05 * (edge - sign * float(optimum.x[k]))
+            places = [max(points, key=lambda point: sign * point[k]).copy() for points in others]
+            for place in places:
+                place[k] = sign * max(sign * float(place[k]), beyond)
+            for place in sorted(places, key=surface.relative_value)[-2:]:
+                x, path, start = place, ProfilePath(), float(place[k])
+                steps = [start + share * (start - float(optimum.x[k])) for share in (0.0, 0.25, 0.75)]
+                for target in sorted([*steps, *_step_targets(transform, start, sign)], reverse=sign < 0):
+                    x = profile_point(surface, x, k, target, path)
+                    height = surface.relative_value(x)
+                    path += [(x, height)] if np.isfinite(height) else []
+                    if height < -CHI2_95_HALF:
+                        break
+                found += [(k, path)] if len(path) > 1 else []
     return found
 
 

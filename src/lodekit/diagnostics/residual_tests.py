@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import chdtrc, kolmogorov, ndtr
+from scipy.special import chdtrc, chdtri, chndtr, kolmogorov, ndtr
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
@@ -42,6 +42,9 @@ MIN_RESIDUALS = 10
 SIGNIFICANCE_LEVEL = 0.05
 #: Smaller correlations do not matter, even if they are significant.
 MIN_CORRELATION = 0.1
+#: A test that detects `_REFERENCE_CORRELATION` of neighbours with less than this power cannot confirm independence. The
+#: power is that of large samples; in simulations with 20 to 30 residuals it is about 0.75 if this is 0.9.
+_MIN_POWER, _REFERENCE_CORRELATION = 0.9, 0.7
 #: Pairs farther apart than this many times their typical distance are left out.
 _MAX_GAP_STEPS = 1.5
 
@@ -78,6 +81,7 @@ class WhitenessTest:
         deviation is negative.
     links: Correlations with known inputs, by name.
     level: The significance level below which residuals are called correlated.
+    is_conclusive: Whether there are enough pairs of residuals to detect a correlation; see `can_detect_correlation`.
     """
 
     innovations: bool
@@ -91,6 +95,7 @@ class WhitenessTest:
     period: float
     links: Mapping[str, InputCorrelation] = field(default_factory=dict)
     level: float = SIGNIFICANCE_LEVEL
+    is_conclusive: bool = True
 
     @property
     def is_correlated(self) -> bool:
@@ -177,7 +182,7 @@ def ljung_box_test(
     size = len(values)
     if size < MIN_RESIDUALS or not np.any(values):
         return None
-    lags, pairs = autocorrelation_at_lags(times, values, max(1, min(10, size // 5)))
+    lags, pairs = autocorrelation_at_lags(times, values, _n_lags(size))
     # With all pairs this is the Ljung-Box statistic, in which correlations are divided by n and not by the pairs.
     statistic = float((size + 2) / size * np.sum(pairs * lags**2))
     used, step = int(np.sum(pairs > 0)), median_step(times)
@@ -199,7 +204,28 @@ def ljung_box_test(
         period=step / float(frequencies[place]),
         links={name: link for name, link in links.items() if link is not None},
         level=significance,
+        is_conclusive=can_detect_correlation(times, significance),
     )
+
+
+def _n_lags(count: int) -> int:
+    return max(1, min(10, count // 5))
+
+
+def can_detect_correlation(times: Array, significance: float = SIGNIFICANCE_LEVEL) -> bool:
+    """Return whether residuals at these times are enough to detect a first-order autoregression.
+
+    Under an autoregression with coefficient r, the Ljung-Box statistic is noncentral chi-squared, with the sum of
+    m_k r^(2k) over all lags k as its noncentrality, for m_k pairs at lag k.
+    """
+    size = len(times)
+    if size < MIN_RESIDUALS:
+        return False
+    _, pairs = autocorrelation_at_lags(times, times, _n_lags(size))
+    strength = float(pairs @ _REFERENCE_CORRELATION ** (2.0 * np.arange(1, len(pairs) + 1))) * (size + 2) / size
+    used = int(np.sum(pairs > 0))
+    # Half of the level is that of the periodogram. A power of one needs no more than a strength of 200.
+    return used > 0 and float(chndtr(chdtri(used, 0.5 * significance), used, min(strength, 200.0))) <= 1.0 - _MIN_POWER
 
 
 def _correlate_with_input(
@@ -384,10 +410,20 @@ class ResidualCheck:
     @property
     def is_correlated(self) -> bool:
         """Whether residuals are autocorrelated, and are neither rounding errors nor far below the noise."""
+        return self._is_significant and not self.is_below_noise
+
+    @property
+    def has_inflated_noise(self) -> bool:
+        """Whether correlated residuals are far below a noise level that other residuals have increased."""
+        # Constant data have no explained variance.
+        is_learned = math.isnan(self.expected) and not math.isnan(self.explained)
+        return self._is_significant and self.is_below_noise and is_learned
+
+    @property
+    def _is_significant(self) -> bool:
         # Residuals of noise-free data are rounding errors; if disturbances fit all values, predictions are used.
         share = self.explained if math.isnan(self.predicted) else self.predicted
-        is_left = not 1.0 - share < 1e-8 and not self.is_below_noise
-        return self.whiteness is not None and self.whiteness.is_correlated and is_left
+        return self.whiteness is not None and self.whiteness.is_correlated and not 1.0 - share < 1e-8
 
     @property
     def is_below_noise(self) -> bool:
@@ -395,6 +431,11 @@ class ResidualCheck:
         # Curves with free functions absorb most of the noise; innovations do not.
         follows = self.whiteness is not None and self.whiteness.innovations
         return self.size < 0.3 and not follows
+
+    @property
+    def verdict(self) -> str:
+        """What the tests say about independence, in one or two words."""
+        return "below noise" if self.is_below_noise else "correlated" if self.is_correlated else "independent"
 
     @property
     def is_suspicious(self) -> bool:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from scipy.special import fdtr
 
 from lodekit.data.inputs import InputSignal
 from lodekit.diagnostics.messages import (
@@ -25,6 +28,7 @@ from lodekit.diagnostics.residual_tests import (
     SIGNIFICANCE_LEVEL,
     ResidualCheck,
     autocorrelation_at_lags,
+    can_detect_correlation,
     chance_correlation,
     correlate,
     ljung_box_test,
@@ -32,7 +36,7 @@ from lodekit.diagnostics.residual_tests import (
 from lodekit.support.arguments import Array
 from lodekit.support.text import format_quantity
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
-from lodekit.uncertainty.forecast_errors import median_step
+from lodekit.uncertainty.forecast_errors import effective_sample_size, median_step
 
 #: The nominal coverage of a 95 % band.
 _NOMINAL_COVERAGE = 0.95
@@ -58,17 +62,34 @@ class ValidationErrors:
     are_innovations: bool = False
     n_fitted_rows: int = 0
 
+    @cached_property
+    def _total_std(self) -> Array:
+        return np.asarray(np.sqrt(self.deviations**2 + np.sum(self.mean_jacobian**2, axis=0)))
+
     @property
     def coverage(self) -> float:
         """The share of measurements in the 95 % band."""
-        wide = np.sqrt(self.deviations**2 + np.sum(self.mean_jacobian**2, axis=0))
-        return float(np.mean(np.abs(self.values) <= NORMAL_QUANTILE_95 * wide))
+        return float(np.mean(np.abs(self.values) <= NORMAL_QUANTILE_95 * self._total_std))
+
+    @property
+    def excess_width(self) -> float:
+        """How many times as wide as the errors require the band is, if significantly and at least twice; otherwise one.
+
+        The mean square of n independent standardised errors is chi-squared with n degrees of freedom, or F-distributed
+        if the noise level is estimated. If errors have correlation r, their squares have correlation r^2; both the
+        correlations of the model and those of the errors reduce n.
+        """
+        scaled = self.values / self._total_std
+        mean_square = float(np.mean(scaled**2))
+        count = min(self.effective_sample_size, effective_sample_size([scaled], len(scaled)))
+        chance = float(fdtr(count, self.n_fitted_rows or 1e9, mean_square))
+        # The correlation of slow errors is underestimated in short records; this level allows for it.
+        return 1.0 / math.sqrt(mean_square) if 0.0 < mean_square <= 0.25 and chance < 0.001 else 1.0
 
     @property
     def effective_sample_size(self) -> float:
         """The number of independent errors with the same information about the coverage."""
-        wide = self.deviations**2 + np.sum(self.mean_jacobian**2, axis=0)
-        scaled = self.mean_jacobian / np.sqrt(wide)
+        scaled = self.mean_jacobian / self._total_std
         # If errors have correlation r, the events of being inside the band have correlation of about r^2.
         alike = float(np.sum((scaled @ scaled.T) ** 2))
         own = float(np.sum(1.0 - np.sum(scaled**2, axis=0) ** 2))
@@ -89,15 +110,18 @@ class ValidationErrors:
         """Whether the band contains as many measurements as it should, up to chance."""
         return self.coverage >= self.min_coverage
 
+    def verdicts(self, n_series: int) -> dict[str, Any]:
+        """Return the fields of a validation that these errors determine, if this is one of so many tested series."""
+        is_conclusive = can_detect_correlation(self.times, SIGNIFICANCE_LEVEL / (2 * n_series))
+        return {"calibrated": self.is_calibrated, "excess_width": self.excess_width, "conclusive": is_conclusive}
+
 
 def concatenate_errors(parts: Sequence[ValidationErrors]) -> ValidationErrors:
     """Return the concatenated errors of several runs; only combinations common to all runs are kept."""
     count = min(len(part.mean_jacobian) for part in parts)
-    times, values, deviations = (
-        np.concatenate([getattr(part, field) for part in parts]) for field in ("times", "values", "deviations")
-    )
-    slopes = np.concatenate([part.mean_jacobian[:count] for part in parts], axis=1)
-    return replace(parts[0], times=times, values=values, deviations=deviations, mean_jacobian=slopes)
+    slopes, names = [part.mean_jacobian[:count] for part in parts], ("times", "values", "deviations")
+    joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return replace(parts[0], **joined, mean_jacobian=np.concatenate(slopes, axis=1))
 
 
 def find_validation_failures(
@@ -110,8 +134,7 @@ def find_validation_failures(
 ) -> dict[str, tuple[str, ...]]:
     """Return failures of the validation tests in words, by observable; one in twenty correct models has a failure."""
     # Tests of autocorrelation and of correlation with inputs, of all observables and records, share the level.
-    level = SIGNIFICANCE_LEVEL / (2 * max(len(errors), 1) * n_records)
-    found = {}
+    level, found = SIGNIFICANCE_LEVEL / (2 * max(len(errors), 1) * n_records), {}
     for own, left in zip(errors, _remove_parameter_uncertainty(errors), strict=True):
         kind = own.are_innovations
         whiteness = ljung_box_test(own.times, left, innovations=kind, inputs=inputs, significance=level)

@@ -9,16 +9,14 @@ with disturbances of several sizes, and compares the objective with and without 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
 import numpy as np
 
-from lodekit.data.inputs import InputSignal
 from lodekit.data.noise import EXACT_NOISE_RATIO
-from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, decimate_record, most_active_segment, with_empty_series
 from lodekit.errors import AccuracyError, FitError
 from lodekit.fitting import search_options as options
@@ -43,7 +41,6 @@ from lodekit.fitting.starts.candidates import (
     median_correlation_time,
     rank_disturbance_starts,
 )
-from lodekit.fitting.starts.variable_projection import union_times
 from lodekit.fitting.starts.weak_form import build_delay_grid, find_delay_parameters
 from lodekit.inference.engine import Engine
 from lodekit.inference.fallback import FallbackEngine
@@ -488,17 +485,12 @@ def multistart(
 
     The search of the output-error method ends if a step gains less than the tolerance.
     """
-    opt, layout, measurements = options.SEARCH, objective.layout, setup.measurements
+    opt, layout = options.SEARCH, objective.layout
     if layout.size == 0:
         return _evaluate_fixed(objective)
     fine = opt.fine_tolerance * objective.engine.search_limits.evidence_tolerance if tolerance is None else tolerance
     guesses, generator = setup.collect_guesses()
-    parts = [] if measurements.has_only_statistics else list(measurements.records.values())
-    # Simulations need known inputs, or initial states with a diffuse prior.
-    can_simulate = any(part.inputs or layout.diffuse_modes is not None for part in parts)
-    if can_simulate and layout.is_deterministic and layout.free_parameters:
-        names = setup.prior.noise.observables
-        first = [_first_segment(with_empty_series(part, names).series, part.inputs) for part in parts]
+    if first := setup.simulated_records:
         theta = None if initial_point is None else layout.unpack(initial_point).theta
         priors = [part.prior for part in setup.record_setups.values()]
         optimum = multistart_output_error(setup.system, objective, priors, first, guesses, generator, fine, theta)
@@ -538,21 +530,6 @@ def _rank_guesses(
     """Return the most promising starts at some guesses, best first."""
     series = [item for part in setup.measurements.records.values() for item in part.decimated_series()]
     return build_start_points(objective, guesses, series, setup.settings.restarts, generator, setup.noise_estimate)
-
-
-def _first_segment(record: Sequence[TimeSeries], inputs: Mapping[str, InputSignal]) -> list[TimeSeries]:
-    """Return the first segment of a long record, in which inputs vary about as much as in the whole record."""
-    count, times = options.SEARCH.simulation_rows, union_times(record)
-    while count < len(times):
-        stop = times[count - 1]
-        parts = [(signal.values[signal.times <= stop], signal.values) for signal in inputs.values()]
-        if all(
-            np.std(part) >= options.SEARCH.min_input_std_ratio * np.std(whole) for part, whole in parts if len(part)
-        ):
-            break
-        count *= 2
-    stop = times[min(count, len(times)) - 1]
-    return [item.select(np.flatnonzero(item.times <= stop)) for item in record]
 
 
 def _search_sequentially(objective: Objective, starts: list[StartPoint]) -> Optimum:

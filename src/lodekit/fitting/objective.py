@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from lodekit.prior.prior import Hyperparameters
 from lodekit.support.arguments import Array, IndexArray
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 
+if TYPE_CHECKING:
+    from lodekit.fitting.output_error import VariableProjection
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -30,6 +34,7 @@ class Objective:
     engine: Computes the log evidence, in the user's units.
     layout: The layout of the parameter vector `x`.
     parameters: The parameters of the system, with their priors and bounds.
+    regression: The measurements with their simulation, if known inputs and initial states determine them all.
     pull: Weight of a quadratic penalty, ``pull/2`` times the squared log distances of parameters from their expected
         magnitudes; zero except in a search along a ridge.
     """
@@ -37,6 +42,7 @@ class Objective:
     engine: Engine
     layout: ParameterLayout
     parameters: Mapping[str, Parameter]
+    regression: VariableProjection | None = None
     pull: float = 0.0
 
     @cached_property

@@ -15,6 +15,7 @@ from lodekit.prior.kernels import Kernel, parse_kernel
 from lodekit.support.arguments import check_count, check_positive, check_seed
 from lodekit.system.system import System
 
+_KIND_HINTS = {"zoh": "; did you mean 'hold'?", "foh": "; did you mean 'linear'?"}
 _PARAMETER_PRIOR_HINT = "; the prior of a parameter goes with the parameter: lk.Parameter(prior=lk.Normal(5, 1))"
 
 
@@ -81,7 +82,7 @@ class FitSettings:
             if kind not in ("hold", "linear", "auto"):
                 raise LodekitError(
                     f"expected 'hold' (stays until the next sample), 'linear' or 'auto' for the input {name}, got "
-                    f"{kind!r}"
+                    f"{kind!r}{_KIND_HINTS.get(str(kind), '')}"
                 )
         inputs = dict(self.inputs or {})
         if len(inputs) == len(system.plain_channels):

@@ -19,9 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from lodekit.data.observations import TimeSeries
 from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, Scaling, with_empty_series
 from lodekit.errors import DataError, EquationError, LodekitError
+from lodekit.fitting import search_options as options
 from lodekit.fitting.objective import Objective
+from lodekit.fitting.output_error import VariableProjection, simulated_records
 from lodekit.fitting.parameter_vector import ParameterLayout, build_transforms
 from lodekit.fitting.scaling import estimate_channel_scales, solve_balance_equations
 from lodekit.fitting.settings import FitSettings
@@ -183,7 +186,16 @@ class FitSetup:
     @cached_property
     def objective(self) -> Objective:
         """The function that is maximised: the log evidence plus the log prior of parameters that have priors."""
-        return Objective(self.engine, self.layout, dict(self.system.parameters))
+        regression, records = None, self.simulated_records
+        if records and sum(len(item.values) for record in records for item in record) == self.engine.size:
+            priors = [part.prior for part in self.record_setups.values()]
+            regression = VariableProjection.from_records(priors, self.layout, records, options.SEARCH.simulation_rows)
+        return Objective(self.engine, self.layout, dict(self.system.parameters), regression)
+
+    @cached_property
+    def simulated_records(self) -> list[list[TimeSeries]]:
+        """The measurements that the output-error method simulates; empty if it does not apply."""
+        return simulated_records(self.measurements, self.layout, self.prior.noise.observables)
 
     @cached_property
     def _guesses(self) -> tuple[list[StartPoint], np.random.Generator]:

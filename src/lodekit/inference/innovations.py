@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from lodekit.data.observations import TimeSeries
-from lodekit.inference.dense.covariance import DenseData
 from lodekit.inference.dense.engine import compute_dense_innovations
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.inference.engine import EngineFactory
 from lodekit.inference.kalman.blocks import KalmanData
 from lodekit.inference.kalman.engine import KalmanEngine

@@ -4,6 +4,7 @@
 - `methods`: four methods to train a model on these data.
 - `metrics`: errors of a trained model, cost of the construction, comparison with Groebner bases.
 - `model_comparison`: log evidence of wrong systems, and the latent force model of the appendix.
-- `runner`: all runs, each stored in a file; `results`: their medians and ratios.
-- `tables`, `figures`, `claims`: the content of the report; `report`: the report, with the texts of report.toml.
+- `runner`: all runs, each stored in a file.
+- `claims`: medians and ratios of their results, and statements about them.
+- `report`: tables, figures and the report, with the texts of report.toml.
 """

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
@@ -30,6 +29,7 @@ from lodekit.prior.compile import Coefficients
 from lodekit.prior.modes import ModeGroup, mode_group_index, mode_matrix
 from lodekit.prior.observables import Observables
 from lodekit.support.arguments import Array, IndexArray
+from lodekit.support.recent import RecentResults
 
 #: The amplitude of modes relative to the data: an input far from zero at the start, such as a pressure in Pa, requires
 #: modes far larger than all changes in the record.
@@ -108,10 +108,7 @@ class DiffuseModes:
     counts: tuple[Array, ...]
     scales: Array
     unknown_share: float = 1.0
-    _last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": {}}
+    _scalings: RecentResults = field(default_factory=RecentResults, init=False, compare=False, repr=False)
 
     @property
     def width(self) -> float:
@@ -220,11 +217,8 @@ class DiffuseModes:
 
     def _evaluate(self, theta: Array) -> _DiffuseScaling:
         """Return the amplitudes with intermediate results; the last ones are cached."""
-        last = self._last.get("scaling")
-        if last is None or not np.array_equal(last[0], theta):
-            with np.errstate(all="ignore"):
-                last = self._last["scaling"] = (theta.copy(), self._compute_scaling(theta))
-        return last[1]
+        with np.errstate(all="ignore"):
+            return self._scalings.find(theta.tobytes(), partial(self._compute_scaling, theta))
 
     def _fallback_scaling(self, values: Coefficients) -> _DiffuseScaling:
         """Return constant amplitudes if modes are not finite, or decay instantly; the engine reports the problem."""

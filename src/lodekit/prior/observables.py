@@ -17,6 +17,7 @@ import numpy as np
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.data.inputs import InputSignal
 from lodekit.data.records import Scaling
+from lodekit.prior import modes
 from lodekit.prior.compile import (
     CoefficientArrays,
     Coefficients,
@@ -29,16 +30,6 @@ from lodekit.prior.disturbances import CompiledDisturbances, compile_disturbance
 from lodekit.prior.expm import expm_action
 from lodekit.prior.input_response.mean import InputResponse, compile_input_response
 from lodekit.prior.kernels import group_by_window, match_array
-from lodekit.prior.modes import (
-    ModeGroup,
-    ModeMatrix,
-    exponential_basis,
-    fundamental_basis,
-    fundamental_basis_vjp,
-    mode_matrix,
-    mode_matrix_with_jacobian,
-    output_rows_with_jacobian,
-)
 from lodekit.support.arguments import Array, ComplexArray, IndexArray
 from lodekit.support.interval_means import averaging_time, parse_interval
 from lodekit.system.dimensions import check_column_units
@@ -123,7 +114,7 @@ class Observables:
         return free, columns, [span ** np.arange(count - 1.0, -1.0, -1.0) for count in counts]
 
     def mode_values(
-        self, xp: Any, arrays: CoefficientArrays, groups: Sequence[ModeGroup], times: Any, window: float = 0.0
+        self, xp: Any, arrays: CoefficientArrays, groups: Sequence[modes.ModeGroup], times: Any, window: float = 0.0
     ) -> Any:
         """Return the basis functions of the modes, or their averages, in terms of observables, shape (..., o, n, r).
 
@@ -133,11 +124,11 @@ class Observables:
         for group in groups:
             operators = arrays.mode_columns[group.column]
             if group.root is None:
-                matrix = mode_matrix(xp, arrays.factors[group.factor], group)
-                parts.append(fundamental_basis(xp, times, operators, matrix, group, window))
+                matrix = modes.mode_matrix(xp, arrays.factors[group.factor], group)
+                parts.append(modes.fundamental_basis(xp, times, operators, matrix, group, window))
             else:
                 root = group.root * self.units.time_scale
-                parts.append(exponential_basis(xp, times, operators, root, group.multiplicity, window))
+                parts.append(modes.exponential_basis(xp, times, operators, root, group.multiplicity, window))
         if parts:
             return xp.concat(parts, -1)
         leading = np.broadcast_shapes(tuple(times.shape[:-1]), tuple(arrays.free.shape[:-3]))
@@ -145,7 +136,7 @@ class Observables:
         return xp.zeros(shape, dtype=times.dtype, device=times.device)
 
     def mode_basis(
-        self, values: Coefficients, groups: Sequence[ModeGroup], times: Array, *, with_jacobian: bool
+        self, values: Coefficients, groups: Sequence[modes.ModeGroup], times: Array, *, with_jacobian: bool
     ) -> tuple[list[Array], list[Array]]:
         """Return for each observable its basis functions, (n, r), and derivatives in the parameters, (p, n, r).
 
@@ -163,14 +154,14 @@ class Observables:
         return basis, d_basis
 
     def _mode_basis_with_jacobian(
-        self, values: Coefficients, groups: Sequence[ModeGroup], times: Array, window: float
+        self, values: Coefficients, groups: Sequence[modes.ModeGroup], times: Array, window: float
     ) -> tuple[Array, Array]:
         """Return the basis functions, shape (o, n, r), and derivatives in the parameters, (o, p, n, r)."""
         parts, d_parts = [], []
         for group in groups:
             operators, matrix = self._mode_terms(values, group)
             if matrix is not None:
-                outputs = output_rows_with_jacobian(*operators, matrix, group, window)
+                outputs = modes.output_rows_with_jacobian(*operators, matrix, group, window)
                 part, d_part = expm_action(*outputs, *matrix, times)
             else:
                 # The basis is linear in the operators, so their derivatives replace them.
@@ -179,22 +170,24 @@ class Observables:
             d_parts.append(d_part)
         return np.concat(parts, -1), np.concat(d_parts, -1).swapaxes(0, 1)
 
-    def _exponential_basis(self, times: Array, operators: Array, group: ModeGroup, window: float) -> Array:
+    def _exponential_basis(self, times: Array, operators: Array, group: modes.ModeGroup, window: float) -> Array:
         assert group.root is not None  # noqa: S101
         root = group.root * self.units.time_scale
-        return np.asarray(exponential_basis(np, times, operators, root, group.multiplicity, window))
+        return np.asarray(modes.exponential_basis(np, times, operators, root, group.multiplicity, window))
 
-    def _mode_terms(self, values: Coefficients, group: ModeGroup) -> tuple[tuple[Array, Array], ModeMatrix | None]:
+    def _mode_terms(
+        self, values: Coefficients, group: modes.ModeGroup
+    ) -> tuple[tuple[Array, Array], modes.ModeMatrix | None]:
         """Return operators with derivatives, and the state matrix unless the root is fixed."""
         both = values.values, values.jacobian
         operators = both[0].mode_columns[group.column], both[1].mode_columns[group.column]
         if group.root is not None:
             return operators, None
         factor, d_factor = (part.factors[group.factor] for part in both)
-        return operators, mode_matrix_with_jacobian(factor, d_factor, group)
+        return operators, modes.mode_matrix_with_jacobian(factor, d_factor, group)
 
     def mode_basis_vjp(
-        self, values: Coefficients, groups: Sequence[ModeGroup], times: Array, weights: Sequence[Array]
+        self, values: Coefficients, groups: Sequence[modes.ModeGroup], times: Array, weights: Sequence[Array]
     ) -> Array:
         """Return derivatives in the parameters of a weighted sum of the basis functions, shape (p,).
 
@@ -207,7 +200,7 @@ class Observables:
                 operators, matrix = self._mode_terms(selected, group)
                 cotangents = np.stack([weights[row][:, start : start + group.size] for row in rows])
                 if matrix is not None:
-                    total += fundamental_basis_vjp(times - window, *operators, matrix, group, cotangents, window)
+                    total += modes.fundamental_basis_vjp(times - window, *operators, matrix, group, cotangents, window)
                 else:
                     jacobian = self._exponential_basis(times - window, operators[1], group, window)
                     total += np.tensordot(jacobian, cotangents, 3)
@@ -215,7 +208,7 @@ class Observables:
         return total
 
     def exponents(
-        self, values: Coefficients, groups: Sequence[ModeGroup], *, include_signals: bool = True
+        self, values: Coefficients, groups: Sequence[modes.ModeGroup], *, include_signals: bool = True
     ) -> ComplexArray:
         """Return the exponents of all modes and particular solutions in scaled time."""
         span = self.units.time_scale
@@ -224,8 +217,9 @@ class Observables:
             if group.root is not None:
                 exponents.append(group.root * span)
                 continue
-            matrix = mode_matrix(np, values.factors[group.factor], replace(group, multiplicity=1))
-            exponents += list(np.linalg.eigvals(matrix)) if np.isfinite(matrix).all() else [np.inf]
+            matrix = modes.mode_matrix(np, values.factors[group.factor], replace(group, multiplicity=1))
+            is_finite = bool(np.isfinite(matrix).all())
+            exponents += list(matrix[0] if len(matrix) == 1 else np.linalg.eigvals(matrix)) if is_finite else [np.inf]
         for signal in self.compiled.signals if include_signals else ():
             rates = values.table[0][signal.coefficients].reshape(-1, 3)[:, 1:] * span
             exponents += list(rates[:, 0] + 1j * rates[:, 1])

@@ -1,7 +1,6 @@
 """One self-contained HTML page on a fitted model.
 
-`document` writes the page from top to bottom. `time_series` and `responses` write the sections with plots, and `panels`
-stacks these.
+`document` writes the page from top to bottom, `time_series` the sections with plots over time; `panels` stacks plots.
 """
 
 from lodekit.report.document import make_report

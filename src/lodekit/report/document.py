@@ -8,18 +8,40 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
+from typing import Any
 
-from lodekit.diagnostics.residual_tests import MIN_RESIDUALS
+import numpy as np
+
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.model import LODEGP
 from lodekit.prior.disturbances import WHITE_NOISE
-from lodekit.report.panels import ReportContext, TruthByName, check_span, check_truth
-from lodekit.report.responses import add_input_responses
+from lodekit.report.panels import (
+    PLOTLY_MEAN_COLOR,
+    PlotlyPanel,
+    ReportContext,
+    TruthByName,
+    band_trace,
+    check_span,
+    check_truth,
+    line_trace,
+    round_values,
+    stack_panels,
+)
 from lodekit.report.time_series import add_residuals_section, channels_caption, channels_figure
 from lodekit.results.certificate import Certificate, pointwise_equations
 from lodekit.results.figures import parse_units
+from lodekit.results.state_space import (
+    FittedStateSpace,
+    Uncertain,
+    data_frequency_band,
+    delta_method_std,
+    frequency_grid,
+    state_space,
+    step_grid,
+)
 from lodekit.results.summary import displayed_hyperparameters
-from lodekit.support.html import HtmlPage, glossary_html
+from lodekit.support.arguments import Array
+from lodekit.support.html import HtmlPage, escape_plotly, glossary_html
 from lodekit.support.progress import track_progress
 from lodekit.support.text import (
     as_sentence,
@@ -29,11 +51,153 @@ from lodekit.support.text import (
     format_uncertain,
     join_list,
     significant_digits,
+    with_suggestions,
 )
 from lodekit.system.dimensions import derive_units, white_noise_unit
 from lodekit.system.display import equations_to_mathml, format_analysis
-from lodekit.uncertainty.estimates import AT_BOUND_MESSAGES, NOT_IDENTIFIED_MESSAGE, Estimate
+from lodekit.system.system import System
+from lodekit.uncertainty.estimates import AT_BOUND_MESSAGES, NORMAL_QUANTILE_95, NOT_IDENTIFIED_MESSAGE, Estimate
 from lodekit.version import __version__
+
+
+def add_input_responses(page: HtmlPage, context: ReportContext, max_responses: int = 6) -> None:
+    """Add the responses of measured channels to known inputs: numbers, step responses, Bode plots."""
+    fit = context.fit
+    if not fit.measurements.inputs:
+        return
+    space = state_space(fit)
+    entries = list(dict.fromkeys(space.exact.channels))
+    outputs = [name for name in space.outputs if name in fit.measurements.names] or list(space.outputs)
+    pairs = [(output, entry) for output in outputs for entry in entries][:max_responses]
+    page.add_section("Input responses")
+    head = ["response", "static gain", "time constants", "natural frequency", "damping ratio", "dead time", "zeros"]
+    rows = [_response_table_row(context, space, *pair) for pair in pairs]
+    page.add_table(head, rows, text_columns=range(1, len(head)))
+    if len(outputs) * len(entries) > max_responses:
+        page.add_paragraph(f"The first {max_responses} of {len(outputs) * len(entries)} responses are shown.", "note")
+    if fit.prior.kernels:
+        page.add_paragraph("These responses do not include the contribution of free functions.", "note")
+    _add_step_responses(page, context, space, pairs)
+    _add_bode_plots(page, context, space, pairs)
+
+
+def _unit_ratio(context: ReportContext, output: str, input_name: str) -> str:
+    over = [context.unit_suffix(name).strip() for name in (output, input_name)]
+    return "/".join(over) if all(over) else ""
+
+
+def _response_table_row(context: ReportContext, space: FittedStateSpace, output: str, input_name: str) -> list[str]:
+    """Return gain, time constants, oscillations, dead time and zeros of one response; empty if there is none."""
+    title, unit = f"{input_name} → {output}", context.unit_suffix("t").strip()
+    ratio, rate = _unit_ratio(context, output, input_name), f"1/{unit}" if unit else ""
+    try:
+        found = space.transfer_function(output, input_name)
+    except LodekitError:
+        # With several dead times there is no rational transfer function.
+        return [title, _format_estimates([space.gain(output, input_name)], ratio), "", "", "", "", ""]
+    late = [found.delay] if found.delay.value else []
+    speeds = found.natural_frequencies, f"rad/{unit}" if unit else ""
+    parts = [([found.gain], ratio), (found.time_constants, unit), speeds, (found.damping_ratios, "")]
+    return [title, *(_format_estimates(numbers, own) for numbers, own in [*parts, (late, unit), (found.zeros, rate)])]
+
+
+def _format_estimates(numbers: Sequence[Uncertain], unit: str) -> str:
+    """Return numbers with their errors and a unit; empty if there are none."""
+    texts = []
+    for number in numbers:
+        value = complex(number.value)
+        text = repr(number).replace("+-", "±") if value.imag else format_uncertain(value.real, number.std_error)
+        texts.append(text if np.isfinite(value) else "infinite")
+    return f"{', '.join(texts)} {unit}".strip() if texts else ""
+
+
+def _response_panel(
+    title: str,
+    x: list[float],
+    values: Array,
+    band: Array,
+    hover: str,
+    limits: tuple[float, float] | None = None,
+    **options: Any,
+) -> PlotlyPanel:
+    """Return the panel of a response with its 95 % band; the limits are those of the band by default."""
+    low, high = values - band, values + band
+    y = round_values(values)
+    curve = line_trace("estimate", list(x), y, PLOTLY_MEAN_COLOR, f"{hover}<extra></extra>", errors=band)
+    return PlotlyPanel(
+        title, [band_trace(x, low, high), curve], limits or (float(low.min()), float(high.max())), **options
+    )
+
+
+def _add_step_responses(
+    page: HtmlPage, context: ReportContext, space: FittedStateSpace, pairs: Sequence[tuple[str, str]]
+) -> None:
+    """Add responses to unit steps, one panel each."""
+    times = step_grid(context.fit, space)
+    x, panels = round_values(times, 12), []
+    for output, entry in pairs:
+        try:
+            values, errors = space.step_response(output, entry, times)
+        except LodekitError:
+            # An output that depends on the derivative of an input has no step response.
+            continue
+        band = NORMAL_QUANTILE_95 * errors
+        unit, at = context.unit_suffix(output), context.unit_suffix("t")
+        hover = f"{escape_plotly(output)} = %{{y:.4~g}}{escape_plotly(unit)} ± %{{customdata:.2~g}}"
+        hover += f"<br>%{{x:.4~g}}{escape_plotly(at)} after the step"
+        title = f"<b>{escape_plotly(output)}</b>{' in' + escape_plotly(unit) if unit else ''}"
+        title += f" after {escape_plotly(entry)} steps from 0 to 1{escape_plotly(context.unit_suffix(entry))}"
+        limits = min(0.0, float((values - band).min())), max(0.0, float((values + band).max()))
+        panels.append(_response_panel(title, x, values, band, hover, limits))
+    if panels:
+        unit = context.unit_suffix("t")
+        label = escape_plotly(f"time after the step{' in' + unit if unit else ''}")
+        caption = "Step responses from rest; bands come from the standard errors of the parameters."
+        page.add_plot(*stack_panels(panels, height=150, time_label=label, span=(0.0, float(times[-1]))), caption)
+
+
+def _add_bode_plots(
+    page: HtmlPage, context: ReportContext, space: FittedStateSpace, pairs: Sequence[tuple[str, str]]
+) -> None:
+    """Add magnitudes and phases over frequency, two panels for each response."""
+    fit = context.fit
+    omega = frequency_grid(fit, space)
+    x, panels = round_values(omega, 6), []
+    for output, entry in pairs:
+        response, slopes = space.frequency_response(output, entry, omega)
+        if not np.abs(response).min() > 0:
+            continue
+        relative, angle = delta_method_std(slopes / response, space.covariance)
+        size, wide = 20 * np.log10(np.abs(response)), 20 / np.log(10) * NORMAL_QUANTILE_95 * relative
+        phase, turn = np.degrees(np.unwrap(np.angle(response))), np.degrees(NORMAL_QUANTILE_95 * angle)
+        unit = _unit_ratio(context, output, entry)
+        time_unit = escape_plotly(context.unit_suffix("t").strip())
+        where = f"<br>at %{{x:.3~g}} rad{'/' + time_unit if time_unit else ''}"
+        ratio = f"<b>{escape_plotly(output)} / {escape_plotly(entry)}</b>"
+        title = f"{ratio}, magnitude (dB{' re 1 ' + escape_plotly(unit) if unit else ''})"
+        hover = f"%{{y:.1f}} ± %{{customdata:.2~g}} dB{where}"
+        panels.append(_response_panel(title, x, size, wide, hover))
+        ticks = _phase_ticks(float((phase - turn).min()), float((phase + turn).max()))
+        hover = f"%{{y:.1f}} ± %{{customdata:.2~g}}°{where}"
+        panels.append(_response_panel(f"{ratio}, phase in °", x, phase, turn, hover, ticks=ticks))
+    if not panels:
+        return
+    unit = context.unit_suffix("t").strip()
+    label = escape_plotly(f"frequency in rad{'/' + unit if unit else ' per unit of time'}")
+    low, high = data_frequency_band(fit)
+    first, last = float(omega[0]), float(omega[-1])
+    shaded = [pair for pair in ((first, min(low, last)), (max(high, first), last)) if pair[0] < pair[1]]
+    caption = "Frequency responses with 95 % bands."
+    caption += " Grey: periods longer than the record, or shorter than two sampling intervals." if shaded else ""
+    options: dict[str, Any] = {"time_label": label, "span": (first, last), "shaded": shaded, "log_scale": True}
+    page.add_plot(*stack_panels(panels, height=130, **options), caption)
+
+
+def _phase_ticks(low: float, high: float) -> tuple[float, ...]:
+    """Return multiples of 45 degrees, or of a larger step, that enclose the limits."""
+    step = 45.0 * max(1, round((high - low) / 250))
+    return tuple(step * k for k in range(int(np.floor(low / step)), int(np.ceil(high / step)) + 1))
+
 
 #: The largest number of records with their own curves and residuals in a report.
 MAX_SHOWN_RECORDS = 12
@@ -52,25 +216,23 @@ def add_reproduction_section(page: HtmlPage, context: ReportContext, command: st
     page.add_paragraph(f"Created by lodekit {__version__}, {seeded}.", "note")
 
 
-def generate_python(gp: LODEGP, source: str = "") -> str:
-    """Return Python code that defines and fits the same model."""
-    system, kept = gp.system, gp.fit_.measurements
-    lines = ["import lodekit as lk", "", "system = lk.System(", '    """']
-    lines += [*(f"    {text}" for text in system.equations), '    """,']
+def generate_system_code(system: System) -> list[str]:
+    """Return lines of Python code that define a system."""
+    lines = ["system = lk.System(", '    """', *(f"    {text}" for text in system.equations), '    """,']
     if system.parameters:
         lines.append("    parameters={")
         for name, parameter in system.parameters.items():
-            options = [(key, getattr(parameter, key)) for key in ("positive", "bounds", "fixed", "start", "prior")]
-            given = [
-                f"{key}={_to_python_literal(value)}"
-                for key, value in options
-                if value is not None and value is not False
-            ]
+            options = ((key, getattr(parameter, key)) for key in ("positive", "bounds", "fixed", "start", "prior"))
+            given = [f"{key}={_to_python_literal(value)}" for key, value in options if value not in (None, False)]
             lines.append(f'        "{name}": lk.Parameter({", ".join(given)}),')
         lines.append("    },")
-    listed = ", ".join(f'"{name}"' for name in system.plain_channels)
     chosen = [] if system.basis is None else [f"    basis={_to_python_literal(system.basis)},"]
-    lines += [f"    channels=[{listed}],", *chosen, ")"]
+    return [*lines, f"    channels={_to_python_literal(system.plain_channels)},", *chosen, ")"]
+
+
+def generate_python(gp: LODEGP, source: str = "") -> str:
+    """Return Python code that defines and fits the same model."""
+    kept, lines = gp.fit_.measurements, ["import lodekit as lk", "", *generate_system_code(gp.system)]
     defaults = {key: option.default for key, option in inspect.signature(LODEGP).parameters.items()}
     arguments = [f"{k}={_to_python_literal(v)}" for k, v in gp.fit_.settings.to_dict().items() if v != defaults[k]]
     model = f"lk.LODEGP({', '.join(['system', *arguments])})"
@@ -79,7 +241,7 @@ def generate_python(gp: LODEGP, source: str = "") -> str:
     elif len(gp.records_) > 1:
         lines.append(f"# one file, DataFrame, or (t, Y) for each record, containing some of {', '.join(kept.names)}")
         names = gp.records_ if len(gp.records_) <= 12 else (*gp.records_[:12], "...")
-        lines.append(f"gp = {model}.fit({_to_python_literal(list(names))})")
+        lines.append(f"gp = {model}.fit({_to_python_literal(names)})")
     else:
         where = f", from {' '.join(source.splitlines())}" if source else ""
         noise = ", noise_std=noise_std" if any(not item.n_unknown_noise for item in kept.observable_statistics) else ""
@@ -99,6 +261,7 @@ def _to_python_literal(value: object) -> str:
     return f"lk.{value!r}" if type(value).__module__.startswith("lodekit") else repr(value)
 
 
+@with_suggestions
 @track_progress("writing the report")
 def make_report(
     gp: LODEGP,
@@ -109,6 +272,7 @@ def make_report(
     command: str = "",
     code: str = "",
     notes: Iterable[str] = (),
+    validation: str = "",
     truth: TruthByName | None = None,
     span: tuple[float, float] | None = None,
 ) -> str:
@@ -130,6 +294,8 @@ def make_report(
         Python code that makes the same fit; generated by default.
     notes : iterable of str
         Remarks on the data, in sentences.
+    validation : str
+        Results of `validate` as text, for a section of the report.
     truth : dict, optional
         True values of parameters (numbers) and true channels (functions of an array of times), if they are known.
     span : (float, float), optional
@@ -147,6 +313,8 @@ def make_report(
     >>> "<h1>A walk</h1>" in make_report(gp, title="A walk")
     True
     """
+    if not isinstance(gp, LODEGP):
+        raise LodekitError(f"expected a fitted model, LODEGP(system).fit(t, Y), got {type(gp).__name__}")
     known = parse_units(gp.fit_, units)
     every = {**derive_units(gp.system, known), **known}
     subject = ReportContext(gp, every, str(source), check_truth(truth), check_span(span, gp.fit_.setup.default_window))
@@ -171,6 +339,9 @@ def make_report(
     _add_estimate_tables(page, subject)
     for part in parts:
         add_residuals_section(page, part)
+    if validation:
+        page.add_section("Validation")
+        page.add_code(validation)
     add_input_responses(page, subject)
     _add_equations(page, subject)
     for part in parts:
@@ -209,7 +380,8 @@ def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
     if messages:
         search = "The search converged" if context.gp.converged_ else "The search failed"
         n_identified = sum(each.identified for each in estimated)
-        parameters = f"{n_identified} of {format_count(len(estimated), 'parameter')} identified; " if estimated else ""
+        is_known = estimated and context.gp.converged_
+        parameters = f"{n_identified} of {format_count(len(estimated), 'parameter')} identified; " if is_known else ""
         page.add_paragraph(f"{search}; {parameters}{format_count(len(messages), 'warning')}:")
     if len(messages) == 1:
         page.add_paragraph(messages[0], "warning")
@@ -217,15 +389,14 @@ def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
         page.add_list(messages, "warning")
     checks = context.fit.diagnosis.checks
     if not messages and context.gp.converged_:
-        is_tested = checks and all(check.looked >= MIN_RESIDUALS for check in checks)
+        is_small = any(check.is_below_noise for check in checks)
+        known = [check.whiteness and check.whiteness.is_conclusive for check in checks]
+        is_tested = checks and all(known) and not is_small
         few = any(check.looked for check in checks)
         text = "there are too few measurements to test all residuals" if few else "there are no residuals to test"
-        text = f"The search converged; {text}."
-        if is_tested:
-            text = (
-                "No problems were found: the search converged, and the residuals are consistent with independent noise."
-            )
-        page.add_paragraph(text, "good" if is_tested else "")
+        text = "some residuals are far smaller than the noise" if is_small else text
+        good = "No problems were found: the search converged, and the residuals are consistent with independent noise."
+        page.add_paragraph(good if is_tested else f"The search converged; {text}.", "good" if is_tested else "")
 
 
 def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Iterable[str]) -> None:
@@ -252,6 +423,8 @@ def _parameter_sentence(context: ReportContext, name: str, estimate: Estimate) -
     unit, value = context.unit_suffix(name), f"{estimate.value:.5g}{context.unit_suffix(name)}"
     if estimate.note == "fixed":
         return f"{name} was fixed at {value}."
+    if not context.gp.converged_:
+        return f"{name} has no estimate, because the search failed; it ended at {value}."
     if estimate.note in AT_BOUND_MESSAGES:
         verb = "" if estimate.note.startswith("tends") else "is "
         return f"{name} {verb}{estimate.note}: the search ended at {value}, and there is no interval."
@@ -277,9 +450,7 @@ def _noise_sentence(context: ReportContext) -> str:
         where = "" if unit or len(context.series) == 1 else ", in the unit of each channel"
         return f"The measurement noise has a standard deviation of {noise['shared']:.3g}{unit}{where}."
     whose = f" of {next(iter(noise))}" if len(noise) == 1 else ""
-    listed = [
-        f"{value:.3g}{context.unit_suffix(name)}{'' if whose else f' in {name}'}" for name, value in noise.items()
-    ]
+    listed = [f"{std:.3g}{context.unit_suffix(name)}{'' if whose else f' in {name}'}" for name, std in noise.items()]
     return f"The measurement noise{whose} has a standard deviation of {join_list(listed)}."
 
 
@@ -348,7 +519,7 @@ def _add_parameter_table(page: HtmlPage, context: ReportContext) -> None:
     head = ["parameter", "estimate", "std error", "95 % interval", "unit", *["truth"] * bool(known), "note"]
     rows = []
     for name, found in context.gp.parameters_.items():
-        learned = found.identified and found.note != "fixed"
+        learned = found.identified and found.note != "fixed" and context.gp.converged_
         low, high = found.interval
         true = [f"{float(known[name]):.6g}" if name in known else ""] if known else []
         shown = significant_digits(found.value, found.std_error, 5)

@@ -10,22 +10,10 @@ import numpy as np
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
-from lodekit.diagnostics.messages import residual_warnings
-from lodekit.diagnostics.residual_tests import MIN_RESIDUALS, N_SEGMENTS, SEGMENT_ROWS, ResidualCheck
+from lodekit.diagnostics.messages import describe_check, residual_warnings
+from lodekit.diagnostics.residual_tests import N_SEGMENTS, SEGMENT_ROWS, ResidualCheck
 from lodekit.errors import LodekitError
-from lodekit.report.panels import (
-    MAX_PLOT_POINTS,
-    PLOTLY_MEAN_COLOR,
-    PLOTLY_TRUTH_COLOR,
-    PlotlyPanel,
-    ReportContext,
-    band_trace,
-    line_trace,
-    marker_trace,
-    round_values,
-    stack_panels,
-    thinned_indices,
-)
+from lodekit.report import panels as plotly
 from lodekit.results.fit import Fit
 from lodekit.support.arguments import Array
 from lodekit.support.html import HtmlPage, escape_plotly
@@ -35,7 +23,7 @@ from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 
 @track_progress("drawing curves")
-def channels_figure(context: ReportContext) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def channels_figure(context: plotly.ReportContext) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return traces and layout of a plot of every observable: measurements, mean, 95 % band, truth."""
     mean, std = context.gp.predict(context.curve_times, context.observables, return_std=True, as_frame=False)
     panels = [
@@ -45,10 +33,10 @@ def channels_figure(context: ReportContext) -> tuple[list[dict[str, Any]], dict[
     start, stop = context.fit.measurements.window
     shaded = [pair for pair in ((context.span[0], start), (stop, context.span[1])) if pair[0] < pair[1]]
     options: dict[str, Any] = {"time_label": context.time_label, "span": context.span, "shaded": shaded}
-    return stack_panels(panels, height=190, clock=context.fit.clock, **options)
+    return plotly.stack_panels(panels, height=190, clock=context.fit.clock, **options)
 
 
-def channels_caption(context: ReportContext) -> str:
+def channels_caption(context: plotly.ReportContext) -> str:
     """Return the caption of the plot of every observable."""
     caption = (
         "Posterior mean and 95 % band, without measurement noise; the band includes the uncertainty of all estimated "
@@ -63,20 +51,20 @@ def channels_caption(context: ReportContext) -> str:
         caption += ", with inputs held constant." if context.fit.measurements.inputs else "."
     if context.fit.measurements.sufficient_statistics is not None:
         caption += " Points are averages of neighbouring measurements, because only sums were kept."
-    elif any(len(item.times) > MAX_PLOT_POINTS for item in context.series.values()):
-        caption += f" Each channel shows {MAX_PLOT_POINTS} evenly spaced points; the fit used all of them."
+    elif any(len(item.times) > plotly.MAX_PLOT_POINTS for item in context.series.values()):
+        caption += f" Each channel shows {plotly.MAX_PLOT_POINTS} evenly spaced points; the fit used all of them."
     return f"{caption} Drag to zoom, double-click to reset."
 
 
-def _channel_panel(context: ReportContext, name: str, mean: Array, band: Array) -> PlotlyPanel:
+def _channel_panel(context: plotly.ReportContext, name: str, mean: Array, band: Array) -> plotly.PlotlyPanel:
     """Return the panel of one observable, with the mean in front; `band` is its half-width."""
     signal = context.fit.measurements.inputs.get(name)
     if signal is not None:
         return _input_panel(context, name, signal)
-    times, label = round_values(context.curve_times, 12), escape_plotly(name)
+    times, label = plotly.round_values(context.curve_times, 12), escape_plotly(name)
     unit, at = escape_plotly(context.unit_suffix(name)), context.hover_time_template
     low, high = mean - band, mean + band
-    traces = [band_trace(times, low, high)]
+    traces = [plotly.band_trace(times, low, high)]
     if name in context.series:
         traces.append(_measurement_trace(context, context.series[name]))
     true = context.truth.get(name)
@@ -85,44 +73,45 @@ def _channel_panel(context: ReportContext, name: str, mean: Array, band: Array) 
             values = np.broadcast_to(np.asarray(true(context.curve_times), dtype=float), context.curve_times.shape)
         except (TypeError, ValueError) as problem:
             raise LodekitError(f"expected the truth of {name} as a function of an array of times: {problem}") from None
-        y = [value if math.isfinite(value) else None for value in round_values(values)]
+        y = [value if math.isfinite(value) else None for value in plotly.round_values(values)]
         hover = f"{label}, truth: %{{y:.6~g}}{unit}{at}"
-        traces.append(line_trace("truth", times, y, PLOTLY_TRUTH_COLOR, hover, width=1.5, dash="dash"))
+        traces.append(plotly.line_trace("truth", times, y, plotly.PLOTLY_TRUTH_COLOR, hover, width=1.5, dash="dash"))
     hover = f"{label} = %{{y:.6~g}}{unit}, 95 % within ± %{{customdata:.2~g}}{at}"
-    traces.append(line_trace("mean", times, round_values(mean), PLOTLY_MEAN_COLOR, hover, errors=band))
+    heights = plotly.round_values(mean)
+    traces.append(plotly.line_trace("mean", times, heights, plotly.PLOTLY_MEAN_COLOR, hover, errors=band))
     title = f"<b>{label}</b>{' in' + unit if unit else ''}"
     title += "" if name in context.series else ' <span style="color:#5a6b7b">– not measured</span>'
-    return PlotlyPanel(title, traces, _visible_limits(context, name, low, high))
+    return plotly.PlotlyPanel(title, traces, _visible_limits(context, name, low, high))
 
 
-def _input_panel(context: ReportContext, name: str, signal: InputSignal) -> PlotlyPanel:
+def _input_panel(context: plotly.ReportContext, name: str, signal: InputSignal) -> plotly.PlotlyPanel:
     """Return the panel of a known input, from its samples, thinned if there are many."""
     label, unit = escape_plotly(name), escape_plotly(context.unit_suffix(name))
     inside = signal.times[(signal.times > context.span[0]) & (signal.times < context.span[1])]
-    times = np.concatenate([[context.span[0]], inside[thinned_indices(len(inside))], [context.span[1]]])
+    times = np.concatenate([[context.span[0]], inside[plotly.thinned_indices(len(inside))], [context.span[1]]])
     values = signal.at(times)
     hover = f"{label} = %{{y:.6~g}}{unit}{context.hover_time_template}"
     shape = "hv" if signal.kind == "hold" else "linear"
-    x, y = round_values(times, 12), round_values(values)
-    trace = line_trace("known", x, y, PLOTLY_TRUTH_COLOR, hover, shape=shape)
+    x, y = plotly.round_values(times, 12), plotly.round_values(values)
+    trace = plotly.line_trace("known input", x, y, plotly.PLOTLY_TRUTH_COLOR, hover, shape=shape)
     kind = "held between samples" if signal.kind == "hold" else "linear between samples"
     title = f'<b>{label}</b>{" in" + unit if unit else ""} <span style="color:#5a6b7b">– known, {kind}</span>'
     # Values before and after the measurements do not affect the axis limits.
     seen = signal.at(np.clip(times, *context.fit.measurements.window))
-    return PlotlyPanel(title, [trace], (float(seen.min()), float(seen.max())))
+    return plotly.PlotlyPanel(title, [trace], (float(seen.min()), float(seen.max())))
 
 
-def _measurement_trace(context: ReportContext, item: TimeSeries) -> dict[str, Any]:
+def _measurement_trace(context: plotly.ReportContext, item: TimeSeries) -> dict[str, Any]:
     """Return the measurements of an observable as a trace, thinned if there are many."""
-    chosen = thinned_indices(len(item.times))
+    chosen = plotly.thinned_indices(len(item.times))
     unit = escape_plotly(context.unit_suffix(item.observable))
     name = "averages" if context.fit.measurements.sufficient_statistics is not None else "measurements"
     hover = f"{escape_plotly(item.observable)} measured: %{{y:.6~g}}{unit}{context.hover_time_template}"
     x, y = item.times[chosen].tolist(), item.values[chosen].tolist()
-    return marker_trace(name, x, y, hover, (6, 3), (0.75, 0.4), many=len(chosen) > 300)
+    return plotly.marker_trace(name, x, y, hover, (6, 3), (0.75, 0.4), many=len(chosen) > 300)
 
 
-def _visible_limits(context: ReportContext, name: str, low: Array, high: Array) -> tuple[float, float]:
+def _visible_limits(context: plotly.ReportContext, name: str, low: Array, high: Array) -> tuple[float, float]:
     """Return the limits of the vertical axis: curves that grow outside the window must not flatten the others."""
     start, stop = context.fit.measurements.window
     inside = (context.curve_times >= start) & (context.curve_times <= stop)
@@ -134,24 +123,13 @@ def _visible_limits(context: ReportContext, name: str, low: Array, high: Array) 
     return min(bottom, max(float(low.min()), bottom - reach)), max(top, min(float(high.max()), top + reach))
 
 
-RESIDUAL_TABLE_HEADINGS = [
-    "",
-    "points",
-    "RMS / noise",
-    "lag-1 autocorrelation",
-    "Ljung-Box p",
-    "periodogram / band",
-    "variance explained",
-]
-
-
 #: For each observable: the check, and the times and standardized values of the residuals that are drawn.
 Residuals = list[tuple[ResidualCheck, Array, Array]]
 #: Traces, layout and caption of a plot.
 CaptionedPlot = tuple[list[dict[str, Any]], dict[str, Any], str]
 
 
-def _standardized_residuals(context: ReportContext) -> Residuals:
+def _standardized_residuals(context: plotly.ReportContext) -> Residuals:
     """Return the residuals of every observable with noise, in units of the noise; none if only sums were kept."""
     fit = context.fit
     if fit.measurements.sufficient_statistics is not None:
@@ -162,13 +140,13 @@ def _standardized_residuals(context: ReportContext) -> Residuals:
         noise = item.noise_std_for_level(fit.typical_noise(name))
         usable = np.flatnonzero(noise > 0)
         if len(usable) and name in checks:
-            shown = usable[thinned_indices(len(usable))]
+            shown = usable[plotly.thinned_indices(len(usable))]
             mean = context.gp.predict(item.times[shown], item.observable, as_frame=False)
             residuals.append((checks[name], item.times[shown], (item.values[shown] - mean) / noise[shown]))
     return residuals
 
 
-def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
+def add_residuals_section(page: HtmlPage, context: plotly.ReportContext) -> None:
     """Add a table and a plot of standardized residuals, and the warnings that follow from them."""
     page.add_section(context.heading("Residuals"))
     fit, residuals = context.fit, _standardized_residuals(context)
@@ -181,14 +159,15 @@ def add_residuals_section(page: HtmlPage, context: ReportContext) -> None:
     doubts = residual_warnings(checks, fit.prior.noise, fit.clock, widening=widening)
     if doubts:
         page.add_list([as_sentence(text) for text in doubts], "warning")
-    elif max(check.count for check in checks) < MIN_RESIDUALS:
+    elif not any(check.whiteness and check.whiteness.is_conclusive for check in checks):
         page.add_paragraph("There are too few measurements to test whether the residuals are independent noise.")
+    elif any(check.is_below_noise for check in checks):
+        page.add_list([as_sentence(describe_check(check, fit.clock.unit)) for check in checks])
     else:
         page.add_paragraph("The residuals are consistent with independent noise.", "good")
-    page.add_table(
-        [*RESIDUAL_TABLE_HEADINGS, *(f"correlation with {name}" for name in fit.measurements.inputs)],
-        [_residual_table_row(check, fit) for check in checks],
-    )
+    tests = ["RMS / noise", "lag-1 autocorrelation", "Ljung-Box p", "periodogram / band", "variance explained"]
+    links = [f"correlation with {name}" for name in fit.measurements.inputs]
+    page.add_table(["", "points", *tests, *links], [_residual_table_row(check, fit) for check in checks])
     if not residuals:
         looked = max(check.looked for check in checks)
         text = f"There are too many rows to keep all of them in memory; the numbers come from the last {looked}."
@@ -204,7 +183,7 @@ def _tested_observables(fit: Fit, residuals: Residuals) -> list[ResidualCheck]:
     return [check for check, _, _ in residuals]
 
 
-def residual_plots(context: ReportContext, residuals: Residuals | None = None) -> dict[str, CaptionedPlot]:
+def residual_plots(context: plotly.ReportContext, residuals: Residuals | None = None) -> dict[str, CaptionedPlot]:
     """Return the available plots by name: residuals over time, and their autocorrelations."""
     residuals = _standardized_residuals(context) if residuals is None else residuals
     plots = {"Residuals": _scatter_plot(context, residuals)} if residuals else {}
@@ -212,23 +191,21 @@ def residual_plots(context: ReportContext, residuals: Residuals | None = None) -
     return plots if correlations is None else {**plots, "Autocorrelation": correlations}
 
 
-def _scatter_plot(context: ReportContext, residuals: Residuals) -> CaptionedPlot:
+def _scatter_plot(context: plotly.ReportContext, residuals: Residuals) -> CaptionedPlot:
     """Return a plot of residuals over time, one panel for each observable."""
     checks = [check for check, _, _ in residuals]
-    caption = (
-        "Measurement minus mean, divided by the noise; about 95 % of independent noise is between the outer lines."
-    )
+    caption = "Measurement minus mean, divided by the noise; 95 % of independent noise is between the outer lines."
     if any(check.count > check.looked for check in checks):
         caption += f" The numbers in the table come from {N_SEGMENTS} runs of {SEGMENT_ROWS} consecutive measurements."
     caption += _innovations_caption(checks)
-    if any(check.count > MAX_PLOT_POINTS for check in checks):
-        caption += f" Each channel shows {MAX_PLOT_POINTS} evenly spaced points."
+    if any(check.count > plotly.MAX_PLOT_POINTS for check in checks):
+        caption += f" Each channel shows {plotly.MAX_PLOT_POINTS} evenly spaced points."
     start, stop = context.fit.measurements.window
     margin = 0.02 * (stop - start) or 0.5
     span = (start - margin, stop + margin)
     panels = _residual_panels(context, residuals)
     options: dict[str, Any] = {"time_label": context.time_label, "span": span, "clock": context.fit.clock}
-    return *stack_panels(panels, height=90, **options), caption
+    return *plotly.stack_panels(panels, height=90, **options), caption
 
 
 def _innovations_caption(checks: Sequence[ResidualCheck]) -> str:
@@ -237,11 +214,11 @@ def _innovations_caption(checks: Sequence[ResidualCheck]) -> str:
         return ""
     return (
         " Correlations and tests use innovations, each measurement minus its prediction from all earlier ones, because "
-        "free functions adapt to the data: residuals are then smaller than the noise, and correlated."
+        "free functions and disturbances adapt to the data: residuals are then smaller than the noise, and correlated."
     )
 
 
-def _autocorrelation_plot(context: ReportContext, checks: Sequence[ResidualCheck]) -> CaptionedPlot | None:
+def _autocorrelation_plot(context: plotly.ReportContext, checks: Sequence[ResidualCheck]) -> CaptionedPlot | None:
     """Return a plot of the autocorrelations of residuals, one panel for each observable; None without any."""
     panels, steps, unit = [], set(), context.unit_suffix("t").strip()
     for check in checks:
@@ -250,18 +227,18 @@ def _autocorrelation_plot(context: ReportContext, checks: Sequence[ResidualCheck
         lags, band = np.asarray(check.whiteness.lags), NORMAL_QUANTILE_95 / np.sqrt(check.looked)
         steps.add(format_quantity(check.whiteness.step, unit, 3))
         x = [lag if k < 2 else None for lag in range(1, len(lags) + 1) for k in range(3)]
-        stems = [height for value in round_values(lags, 4) for height in (0.0, value, None)]
+        stems = [height for value in plotly.round_values(lags, 4) for height in (0.0, value, None)]
         hover = f"{escape_plotly(check.name)}: %{{y:.2f}} at lag %{{x:d}}<extra></extra>"
-        trace = line_trace("correlation", x, stems, PLOTLY_MEAN_COLOR, hover, width=4)
+        trace = plotly.line_trace("correlation", x, stems, plotly.PLOTLY_MEAN_COLOR, hover, width=4)
         low, high = math.floor(10 * min(-band, lags.min())) / 10, math.ceil(10 * max(band, lags.max())) / 10
         title = f"<b>{escape_plotly(check.name)}</b>, autocorrelation of residuals"
-        panels.append(PlotlyPanel(title, [trace], (low, high), (-band, 0.0, band), (low, 0.0, high)))
+        panels.append(plotly.PlotlyPanel(title, [trace], (low, high), (-band, 0.0, band), (low, 0.0, high)))
     if not panels:
         return None
     label = f"lag in steps of {steps.pop()}" if len(steps) == 1 else "lag in steps"
     caption = "For independent noise, 95 % of the autocorrelations are between the outer lines."
     span = (0.5, max(len(check.whiteness.lags) for check in checks if check.whiteness is not None) + 0.5)
-    return *stack_panels(panels, height=90, time_label=escape_plotly(label), span=span), caption
+    return *plotly.stack_panels(panels, height=90, time_label=escape_plotly(label), span=span), caption
 
 
 def _residual_table_row(check: ResidualCheck, fit: Fit) -> list[str]:
@@ -276,13 +253,14 @@ def _residual_table_row(check: ResidualCheck, fit: Fit) -> list[str]:
     return [check.name, str(check.count), size, memory, *tests, format_percent(check.explained), *links]
 
 
-def _residual_panels(context: ReportContext, residuals: Residuals) -> list[PlotlyPanel]:
+def _residual_panels(context: plotly.ReportContext, residuals: Residuals) -> list[plotly.PlotlyPanel]:
     """Return one panel of residuals over time for each observable."""
     panels = []
     for check, times, values in residuals:
         hover = f"{escape_plotly(check.name)}: %{{y:.2f}} times the noise{context.hover_time_template}"
-        x, y = times.tolist(), round_values(values, 4)
-        trace = marker_trace("residual", x, y, hover, (5, 3), (0.7, 0.3), many=check.count >= 1000)
+        x, y = times.tolist(), plotly.round_values(values, 4)
+        trace = plotly.marker_trace("residual", x, y, hover, (5, 3), (0.7, 0.3), many=check.count >= 1000)
         reach = max(3.0, float(np.abs(values).max()))
-        panels.append(PlotlyPanel(f"<b>{escape_plotly(check.name)}</b>", [trace], (-reach, reach), (-2.0, 0.0, 2.0)))
+        title = f"<b>{escape_plotly(check.name)}</b>"
+        panels.append(plotly.PlotlyPanel(title, [trace], (-reach, reach), (-2.0, 0.0, 2.0)))
     return panels

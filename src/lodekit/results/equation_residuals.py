@@ -18,19 +18,7 @@ from numpy.typing import NDArray
 
 from lodekit.errors import LodekitError
 from lodekit.support.arguments import Array
-from lodekit.system.grammar import (
-    Call,
-    Equation,
-    Expression,
-    Name,
-    Number,
-    Power,
-    Product,
-    Sum,
-    children,
-    parse_expression,
-    walk,
-)
+from lodekit.system import grammar
 
 #: A relative residual above this is larger than rounding errors.
 STRICT_TOLERANCE = 1e-6
@@ -108,7 +96,7 @@ class EquationEvaluator:
     parameters: Values of the parameters.
     """
 
-    equations: Sequence[Equation]
+    equations: Sequence[grammar.Equation]
     channels: Sequence[str]
     parameters: Mapping[str, float]
 
@@ -131,53 +119,55 @@ class EquationEvaluator:
             values[i], sizes[i] = jet.values[0], jet.term_sizes[0]
         return values, sizes
 
-    def _max_derivative_order(self, node: Expression) -> int:
+    def _max_derivative_order(self, node: grammar.Expression) -> int:
         """Return the highest order of derivatives of channels that an expression needs."""
-        return self._derivative_order(node) + max(map(self._max_derivative_order, children(node)), default=0)
+        return self._derivative_order(node) + max(map(self._max_derivative_order, grammar.children(node)), default=0)
 
-    def _derivative_order(self, node: Expression) -> int:
+    def _derivative_order(self, node: grammar.Expression) -> int:
         match node:
-            case Power() if node.has_parentheses and isinstance(node.exponent, Number) and self._has_channel(node.base):
+            case grammar.Power() if (
+                node.has_parentheses and isinstance(node.exponent, grammar.Number) and self._has_channel(node.base)
+            ):
                 return int(node.exponent.value)
-            case Call(function="D"):
+            case grammar.Call(function="D"):
                 return int(_integer_order(node.arguments[1])) if len(node.arguments) == 2 else 1
-            case Call(function="diff"):
-                numbers = [int(_integer_order(a)) for a in node.arguments[1:] if isinstance(a, Number)]
-                names = sum(isinstance(a, Name) for a in node.arguments[1:])
+            case grammar.Call(function="diff"):
+                numbers = [int(_integer_order(a)) for a in node.arguments[1:] if isinstance(a, grammar.Number)]
+                names = sum(isinstance(a, grammar.Name) for a in node.arguments[1:])
                 return names - len(numbers) + sum(numbers)
             case _:
                 return 0
 
-    def _has_channel(self, node: Expression) -> bool:
-        return any(isinstance(part, Name) and part.name in self.channels for part in walk(node))
+    def _has_channel(self, node: grammar.Expression) -> bool:
+        return any(isinstance(part, grammar.Name) and part.name in self.channels for part in grammar.walk(node))
 
-    def _jet(self, node: Expression, times: Array, curves: Array) -> Jet:
+    def _jet(self, node: grammar.Expression, times: Array, curves: Array) -> Jet:
         order = self._derivative_order(node)
         match node:
-            case Number():
+            case grammar.Number():
                 return Jet.constant(float(node.value), len(curves))
-            case Name():
+            case grammar.Name():
                 return self._name(node.name, times, curves)
-            case Sum():
+            case grammar.Sum():
                 parts = [(sign, self._jet(term, times, curves)) for sign, term in node.terms]
                 total = parts[0][1] if parts[0][0] == "+" else -parts[0][1]
                 for sign, part in parts[1:]:
                     total = total + (part if sign == "+" else -part)
                 return total
-            case Product():
+            case grammar.Product():
                 total = self._jet(node.factors[0][1], times, curves)
                 for operator, factor in node.factors[1:]:
                     jet = self._jet(factor, times, curves)
                     total = total * (jet.reciprocal() if operator == "/" else jet)
                 return total
-            case Power() if not order:
+            case grammar.Power() if not order:
                 return self._power(node, times, curves)
-            case Power():
+            case grammar.Power():
                 return self._jet(node.base, times, curves).derivative(order)
-            case Call():
+            case grammar.Call():
                 return self._call(node, times, curves)
 
-    def _call(self, node: Call, times: Array, curves: Array) -> Jet:
+    def _call(self, node: grammar.Call, times: Array, curves: Array) -> Jet:
         if node.function == "delay":
             return self._delayed(node.arguments[1], times, curves)._jet(node.arguments[0], times, curves)
         inner = self._jet(node.arguments[0], times, curves)
@@ -185,19 +175,19 @@ class EquationEvaluator:
             return inner.derivative(self._derivative_order(node))
         return inner.apply(node.function)
 
-    def _delayed(self, time: Expression, times: Array, curves: Array) -> EquationEvaluator:
+    def _delayed(self, time: grammar.Expression, times: Array, curves: Array) -> EquationEvaluator:
         """Return the same equations in which names of channels refer to their values at an earlier time."""
         late = self._jet(time, times, curves).constant_value()
         channels = [""] * len(self.channels)
         for place, name in enumerate(self.channels):
-            call = parse_expression(name) if name.startswith("delay(") else None
-            if isinstance(call, Call) and isinstance(call.arguments[0], Name):
+            call = grammar.parse_expression(name) if name.startswith("delay(") else None
+            if isinstance(call, grammar.Call) and isinstance(call.arguments[0], grammar.Name):
                 own = self._jet(call.arguments[1], times, curves).constant_value()
                 if math.isclose(own, late, rel_tol=1e-9):
                     channels[place] = call.arguments[0].name
         return replace(self, channels=channels)
 
-    def _power(self, node: Power, times: Array, curves: Array) -> Jet:
+    def _power(self, node: grammar.Power, times: Array, curves: Array) -> Jet:
         exponent = round(self._jet(node.exponent, times, curves).values[0].item())
         base, total = self._jet(node.base, times, curves), Jet.constant(1.0, len(curves))
         base = base if exponent >= 0 else base.reciprocal()
@@ -220,8 +210,8 @@ class EquationEvaluator:
         return Jet.constant(math.pi, len(curves))
 
 
-def _integer_order(node: Expression) -> float:
-    if not isinstance(node, Number):
+def _integer_order(node: grammar.Expression) -> float:
+    if not isinstance(node, grammar.Number):
         raise LodekitError("expected a whole number as the order of a derivative")
     return float(node.value)
 

@@ -564,16 +564,18 @@ def plot_step(
     units: Mapping[str, str] | None = None,
     axes: Any = None,
 ) -> Any:
-    """Plot the response of channels to a unit step of an input, with 95 % bands due to parameter uncertainty.
+    """Plot the response of channels to a unit step of each input, with 95 % bands due to parameter uncertainty.
 
     Parameters
     ----------
-    output, input, inputs, units
+    output, inputs, units
         As in `plot_bode`.
+    input : str, optional
+        The input; all of them by default.
     t : array-like, shape (n,), optional
         Times after the step; by default six of the slowest time constants, or the length of the record, and delays.
     axes : sequence of matplotlib axes, optional
-        One for each channel; a new figure by default.
+        One for each channel and input, the inputs of the first channel first; a new figure by default.
 
     Returns
     -------
@@ -593,17 +595,19 @@ def plot_step(
     space, outputs, entry = _parse_response(fit, output, input, inputs)
     known = parse_units(fit, units)
     times = step_grid(fit, space) if t is None else np.sort(as_times(t))
-    figure, panels, new = plotting.read_axes(axes, outputs, height_each=2.0)
-    for name, panel in zip(outputs, panels, strict=True):
-        values, errors = space.step_response(name, entry, times)
-        gain = space.gain(name, entry)
+    entries = list(space.exact.channels) if input is None else [entry]
+    pairs = [(name, each) for name in outputs for each in entries]
+    layout = {"columns": min(len(entries), 3), "height_each": 2.0}
+    figure, panels, new = plotting.read_axes(axes, [f"{name} to {each}" for name, each in pairs], **layout)
+    for (name, each), panel in zip(pairs, panels, strict=True):
+        values, errors = space.step_response(name, each, times)
+        gain = space.gain(name, each)
         leads = bool(np.isfinite(gain.value)) and all(complex(pole.value).real < 0 for pole in space.poles)
         label = plotting.name_with_unit(name, known.get(name, ""))
         final = float(np.real(gain.value)) if leads else None
         plotting.draw_step(panel, times, values, errors, gain=final, label=label)
-    unit = f" {known[entry]}" if entry in known else ""
-    since = plotting.name_with_unit(f"time since {entry} stepped from 0 to 1{unit}", known.get("t", ""))
-    plotting.label_bottom(panels, since)
+        panel.set_title(plotting.name_with_unit(f"{each} from 0 to 1 {known.get(each, '')}".rstrip()), fontsize=9.0)
+    plotting.label_bottom(panels, plotting.name_with_unit("time since the step", known.get("t", "")))
     plotting.add_legend(figure, panels, outside=new)
     return figure
 

@@ -362,7 +362,8 @@ class Fit:
             return self.parent.warnings
         state = self.setup, self.optimum, self.posteriors.values(), self.estimates, self.full_diagnosis
         # Without free functions, the warning of correlated residuals is sufficient.
-        return collect_warnings(*state, self.unexplained_std if self.prior.n_processes else {}, self.clock)
+        found = collect_warnings(*state, self.unexplained_std if self.prior.n_processes else {}, self.clock)
+        return [*self.labels.warnings.splitlines(), *found]
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return compiled observables in the user's units."""
@@ -512,9 +513,7 @@ def update_fit(
     for role in ("inputs", "disturbances"):
         before, now = getattr(fit.settings, role), getattr(settings or fit.settings, role)
         if (now or {}) != (before or {}):
-            raise LodekitError(
-                f"{role} were changed from {before} to {now} after the fit; call fit with all measurements"
-            )
+            raise LodekitError(f"{role} were changed from {before} to {now} after the fit; call fit with all data")
     kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
     new = new.with_known_inputs(kinds, required=False) if kinds else new
     joined = _add_to_record(fit, new, record)

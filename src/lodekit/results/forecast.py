@@ -119,11 +119,9 @@ def forecast_with_bands(
     with_bands = []
     forecasts = forecast_errors(innovations, [(number, band.horizon) for number, band in requested], n_given)
     for (errors, deviations), (number, band), own in zip(forecasts, requested, slopes, strict=True):
-        ratios, variance = (
-            _variance_ratios(band.variance_model, band.horizon, innovations, number),
-            np.sum(own**2, axis=0),
-        )
-        with_bands.append((errors, band.error_scale.forecast_std(ratios, deviations**2 / dof_fraction, variance)))
+        ratios = _variance_ratios(band.variance_model, band.horizon, innovations, number)
+        std = band.error_scale.forecast_std(ratios, deviations**2 / dof_fraction, np.sum(own**2, axis=0))
+        with_bands.append((errors, std))
     return with_bands
 
 
@@ -217,9 +215,8 @@ def _rolling_origin_errors(
     estimates = [estimate_from_first_rows(shifts, residuals, innovations.observables, int(k)) for k in origins]
     moves, covariances, levels = (np.stack(each) for each in zip(*estimates, strict=True))
     found = []
-    for (number, horizon), slopes, (errors, deviations) in zip(
-        requested, own, forecast_errors(innovations, requested), strict=True
-    ):
+    ahead = forecast_errors(innovations, requested)
+    for (number, horizon), slopes, (errors, deviations) in zip(requested, own, ahead, strict=True):
         times = _measured_times(innovations, number)
         places = np.searchsorted(origins, horizon.count_known(innovations.times, times), side="right") - 1
         added = np.einsum("kn,nkl,ln->n", slopes, covariances[places], slopes)

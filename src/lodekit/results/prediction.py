@@ -17,15 +17,8 @@ from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, LodekitError
 from lodekit.results.fit import Fit
 from lodekit.results.forecast import forecast_observables, parse_horizon, widen_free_run
-from lodekit.support.arguments import (
-    Array,
-    check_count,
-    check_finite,
-    check_memory,
-    check_seed,
-    includes_parameter_uncertainty,
-    parse_parameter_values,
-)
+from lodekit.support import arguments
+from lodekit.support.arguments import Array
 from lodekit.support.progress import track_progress
 
 
@@ -92,12 +85,12 @@ def predict(
         if t is not None or return_cov:
             raise LodekitError("predictions ahead are at the times of the record; expected no t, and no return_cov")
         texts, single = parse_observables(fit, fit.measurements.names if observable is None else observable)
-        horizon, uncertain = parse_horizon(ahead, fit.clock.unit), includes_parameter_uncertainty(parameters)
+        horizon, uncertain = parse_horizon(ahead, fit.clock.unit), arguments.includes_parameter_uncertainty(parameters)
         times, *parts = forecast_observables(fit, texts, horizon, include_uncertainty=uncertain and return_std)
         return format_prediction(parts[: 1 + return_std], times, single=single, frame=(fit.clock, texts, as_frame))
     if t is None:
         raise LodekitError("expected times to predict at, such as predict([0.5, 1.5]), or ahead=")
-    include_uncertainty = includes_parameter_uncertainty(parameters)
+    include_uncertainty = arguments.includes_parameter_uncertainty(parameters)
     texts, single = parse_observables(fit, observable)
     times, observables = fit.parse_times(t), fit.observables(texts)
     if not len(times):
@@ -119,7 +112,7 @@ def predict(
             parts.append(np.sqrt(variance + unexplained**2))
         if return_cov:
             # The unexplained part of an observable is added as if it were independent at each time.
-            check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
+            arguments.check_memory(3.0 * mean.size**2, f"the covariance of {mean.size} values")
             covariance = fit.posterior.covariance(observables, times) / dof_fraction
             covariance += np.tensordot(shifts, shifts, (0, 0))
             # A writable view of the diagonal, for any memory order of the covariance.
@@ -142,7 +135,7 @@ def format_prediction(
     Shapes: parts (n, o), times (n,).
     """
     for part in parts:
-        check_finite(part, times)
+        arguments.check_finite(part, times)
     if frame is not None and frame[2] and all(part.ndim == 2 for part in parts):
         clock, texts, library = frame
         names = [name.format(text) for text in texts for name in ("{}", "std({})")[: len(parts)]]
@@ -204,11 +197,11 @@ def sample(
     fit = fit.for_record(record)
     texts, single = parse_observables(fit, observable)
     times, observables = fit.parse_times(t), fit.observables(texts)
-    uncertain = includes_parameter_uncertainty(parameters)
-    check_count("size", size)
+    uncertain = arguments.includes_parameter_uncertainty(parameters)
+    arguments.check_count("size", size)
     size = int(size)
-    check_seed(random_state)
-    check_memory(2.0 * size * len(times) * len(texts), f"{size} functions at {len(times)} times")
+    arguments.check_seed(random_state)
+    arguments.check_memory(2.0 * size * len(times) * len(texts), f"{size} functions at {len(times)} times")
     generator = np.random.default_rng(random_state)
     theta, drawn = np.tile(fit.hyperparameters.theta, (size, 1)), np.zeros((size, 0, observables.count))
     with np.errstate(all="ignore"), fit.setup.limit_threads():
@@ -224,7 +217,7 @@ def sample(
                 drawn[k] = mean + deviation / np.sqrt(fit.residual_dof_fraction)
         elif len(times):
             drawn = fit.posterior.sample(observables, times, size, generator)
-    check_finite(drawn.transpose(1, 0, 2), times)
+    arguments.check_finite(drawn.transpose(1, 0, 2), times)
     found = drawn[:, :, 0] if single else drawn
     return (found, dict(zip(fit.layout.names, theta.T, strict=True))) if return_parameters else found
 
@@ -248,7 +241,7 @@ def log_evidence(fit: Fit, values: Mapping[str, float] | None = None, *, return_
     True
     """
     names, theta = fit.layout.names, fit.hyperparameters.theta.copy()
-    for name, value in parse_parameter_values(names, values).items():
+    for name, value in arguments.parse_parameter_values(names, values).items():
         theta[names.index(name)] = value
     fit.require_full_record("log evidences")
     found = fit.setup.engine.evaluate(replace(fit.hyperparameters, theta=theta))

@@ -25,17 +25,8 @@ from lodekit.results.fit import Fit
 from lodekit.results.forecast import widen_free_run
 from lodekit.results.prediction import format_prediction, parse_observables
 from lodekit.results.state_space import state_space
-from lodekit.support.arguments import (
-    Array,
-    Mask,
-    as_times,
-    check_count,
-    check_finite,
-    check_positive,
-    check_seed,
-    includes_parameter_uncertainty,
-    parse_parameter_values,
-)
+from lodekit.support import arguments
+from lodekit.support.arguments import Array, Mask
 from lodekit.system.system import System
 
 __all__ = ["START_STATES", "parse_initial_values", "parse_input", "simulate", "simulate_response"]
@@ -93,9 +84,7 @@ def parse_input(
         got = "a function; take its values, (times, u(times))" if callable(given) else type(given).__name__
         if isinstance(given, list | tuple | np.ndarray):
             got = f"{len(given)} values without times" + (f", for {count} times" if count else "")
-        raise LodekitError(
-            f"expected (times, values), values at the times t, or a number for the input {name}, got {got}"
-        )
+        raise LodekitError(f"expected (times, values), values at the times t, or a number for input {name}, got {got}")
     return InputSignal(read_times(given[0]), given[1], kind)
 
 
@@ -284,14 +273,14 @@ def simulate(
     >>> drawn.shape
     (4, 3, 2)
     """
-    times = as_times(t)
+    times = arguments.as_times(t)
     if not len(times):
         raise LodekitError("expected at least one time, got none")
-    check_count("size", size)
-    check_seed(random_state)
+    arguments.check_count("size", size)
+    arguments.check_seed(random_state)
     span = float(np.ptp(times)) or 1.0
-    length = span / 5 if lengthscale is None else check_positive("lengthscale", lengthscale)
-    known = parse_parameter_values(system.parameters, values)
+    length = span / 5 if lengthscale is None else arguments.check_positive("lengthscale", lengthscale)
+    known = arguments.parse_parameter_values(system.parameters, values)
     names = [observable] if isinstance(observable, str) else list(observable or system.plain_channels)
     units = Scaling(float(times.min()), span, np.ones(len(names)))
     observables = ObservableCompiler(system).compile(names, units)
@@ -300,7 +289,7 @@ def simulate(
     with np.errstate(all="ignore"):
         hyper = unit_variance_hyperparameters(observables, latents, theta, length / span)
         drawn = sample_prior(observables, latents, hyper, times, int(size), np.random.default_rng(random_state))
-    check_finite(drawn.transpose(1, 0, 2), times)
+    arguments.check_finite(drawn.transpose(1, 0, 2), times)
     return drawn
 
 
@@ -326,12 +315,13 @@ def simulate_response(
         New inputs by channel, with the interpolation of the fitted ones.
     start : {"rest", "steady", "begin", "end"} or dict of str to float
         Initial state. ``"rest"``: all modes and free functions are zero before the first of all times, and inputs begin
-        there. ``"steady"``: the steady state of the first values of the inputs. A dict of observables to values, such
-        as ``{"y": 20.0}``: these values at the first of all times. If they do not determine the state, other channels
-        are at rest first, then derivatives, which are zero unless an input changes them at that time. ``"begin"``: the
-        state at the beginning of the record, with the new inputs instead of the old ones. ``"end"``: the
-        state at the end of the record; the old inputs apply until its last measurement, or until the new ones begin, if
-        that is later.
+        there, as in ``forced_response`` of python-control: a building that is driven by the outdoor temperature starts
+        at zero degrees. ``"steady"``: the steady state of the first values of the inputs. A dict of observables to
+        values, such as ``{"y": 20.0}``: these values at the first of all times. If they do not determine the state,
+        other channels are at rest first, then derivatives, which are zero unless an input changes them at that time.
+        ``"begin"``: the state at the beginning of the record, with the new inputs instead of the old ones. ``"end"``:
+        the state at the end of the record; the old inputs apply until its last measurement, or until the new ones
+        begin, if that is later.
     observable : str or sequence of str, optional
         As in `predict`.
     return_std : bool
@@ -370,7 +360,7 @@ def simulate_response(
     # All records share the estimates.
     fit = fit.record_fits[0] if _is_new_start(start) and record is None else fit.for_record(record)
     texts, single = parse_observables(fit, observable)
-    times, uncertain = fit.parse_times(t), includes_parameter_uncertainty(parameters)
+    times, uncertain = fit.parse_times(t), arguments.includes_parameter_uncertainty(parameters)
     signals = _parse_inputs(fit, inputs, times)
     mean, variance = np.zeros((2, 0, len(texts)))
     with np.errstate(all="ignore"):
@@ -399,10 +389,7 @@ def simulate_response(
                 variance += disturbance_response_variance(motion.observables, fit.hyperparameters, scaled)
             variance = _add_model_error(fit, texts, times - begin, variance) if uncertain else variance
         elif len(times):
-            old = fit.measurements.inputs.items()
-            spliced = {name: _splice_input(fit, name, signal, signals.get(name), start) for name, signal in old}
-            reader = replace(fit.setup.observable_compiler, inputs=spliced)
-            observables = reader.compile_unscaled(texts, fit.prior.units)
+            observables = compile_from_record(fit, texts, signals, start)
             mean, variance = fit.posterior.mean(observables, times), fit.posterior.variance(observables, times)
             if uncertain:
                 begin = fit.measurements.window[start == "end"]
@@ -470,6 +457,13 @@ def _check_inputs(fit: Fit, signals: Mapping[str, InputSignal], stop: float) -> 
         value = fit.measurements.inputs[missing[0]].at(last)
         advice = f"add it to the inputs, as samples or as a number: '{missing[0]}': {value:.4g}"
         raise LodekitError(f"expected all inputs, {', '.join(missing)} is missing; {advice}")
+
+
+def compile_from_record(fit: Fit, texts: Sequence[str], new: Mapping[str, InputSignal], start: object) -> Observables:
+    """Return observables under new inputs, starting from the state at the beginning or the end of the record."""
+    old = fit.measurements.inputs.items()
+    spliced = {name: _splice_input(fit, name, signal, new.get(name), start) for name, signal in old}
+    return replace(fit.setup.observable_compiler, inputs=spliced).compile_unscaled(texts, fit.prior.units)
 
 
 def _splice_input(fit: Fit, name: str, old: InputSignal, new: InputSignal | None, start: object) -> InputSignal:

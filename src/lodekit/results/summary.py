@@ -6,6 +6,7 @@ It also has the sentences about validations and certificates.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from lodekit.support.text import (
     format_count,
     format_number,
     format_percent,
+    format_quantity,
     format_uncertain,
     join_list,
     significant_digits,
@@ -60,7 +62,8 @@ def format_summary(
         lines += [f"{'':<18}{'coef':>12}{'std err':>12}{'[0.025':>14}{'0.975]':>14}", line]
         for name, estimate in parameters.items():
             if estimate.note:
-                lines.append(f"{name:<18}{estimate.value:>12.5g}   {estimate.note}")
+                value = "-" if np.isnan(estimate.value) else f"{estimate.value:.5g}"
+                lines.append(f"{name:<18}{value:>12}   {estimate.note}")
             else:
                 numbers = (estimate.value, *estimate.interval)
                 kept = (min(significant_digits(number, estimate.std_error, 5), 10) for number in numbers)
@@ -121,14 +124,20 @@ def summary(fit: Fit) -> Summary:
     >>> print(gp.summary().splitlines()[0].strip())
     LODE-GP Results
     """
-    n_records = len(fit.record_names)
+    n_records, measured = len(fit.record_names), fit.setup.measurements.observable_statistics
+    # Constant data show neither dynamics nor correlations.
+    constant, estimates = [item.observable for item in measured if item.is_constant], fit.estimates
+    converged = "yes" if fit.converged else "no"
+    if measured and len(constant) == len(measured):
+        converged = converged.replace("yes", "-")
+        estimates = {name: e if e.identified else replace(e, value=np.nan) for name, e in estimates.items()}
     records, minimum = (f" ({n_records} records)", ", minimum") if n_records > 1 else ("", "")
     title = [
         ("Channels", str(len(fit.system.plain_channels))),
         ("Observations", f"{fit.setup.engine.size}{records}"),
         ("Free functions", str(fit.setup.reduced_system.free_functions)),
         ("Log evidence", f"{fit.log_evidence:.3f}"),
-        ("Converged", "yes" if fit.converged else "no"),
+        ("Converged", converged),
         ("Engine", fit.engine_choice.name),
     ]
     fixed, shown = "" if fit.layout.estimates_mode_std else " (fixed)", displayed_hyperparameters(fit).items()
@@ -147,16 +156,16 @@ def summary(fit: Fit) -> Summary:
     shares = fit.diagnosis.explained_variance
     others |= {f"variance explained ({name}){minimum}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
     others |= {
-        f"residuals of {check.title}": "correlated" if check.is_correlated else "independent"
+        f"residuals of {check.title}": "-" if check.name in constant else check.verdict
         for check in fit.diagnosis.checks
         if check.whiteness is not None
     }
     notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.setup.unmeasured_name_notes, *fit.notes)
-    text = "\n".join([format_summary(title, fit.estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
+    text = "\n".join([format_summary(title, estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
     lines = [[name, each if isinstance(each, str) else f"{each:.5g}"] for name, each in others.items()]
     table = html_table(["other results", "value"], lines)
-    parts = [html_list(fit.warnings, "warning"), _format_parameters_html(fit), table, html_list(notes, "soft")]
-    parts.append(glossary_html())
+    parts = [html_list(fit.warnings, "warning"), _format_parameters_html(fit, estimates), table]
+    parts += [html_list(notes, "soft"), glossary_html()]
     lead = "; ".join(f"{name.lower()} {value}" for name, value in title)
     return Summary(text, notebook_card("LODE-GP results", lead, parts))
 
@@ -176,12 +185,12 @@ def displayed_hyperparameters(fit: Fit) -> dict[str, float | str]:
     return own | {"initial state": "estimated" if fit.layout.diffuse_modes.unknown_share else "given exactly"}
 
 
-def _format_parameters_html(fit: Fit) -> str:
+def _format_parameters_html(fit: Fit, estimates: Mapping[str, Estimate]) -> str:
     """Return the parameters as an HTML table; empty if there are none."""
     lines = []
-    for name, found in fit.estimates.items():
+    for name, found in estimates.items():
         unit, error = fit.labels.units.get(name, ""), found.std_error
-        value = format_number(found.value, error if found.has_interval else 0.0)
+        value = format_number(found.value, error if found.has_interval else 0.0).replace("nan", "–")
         own = [f"{error:.2g}", " to ".join(format_number(edge, error) for edge in found.interval)]
         lines.append([name, value, *(own if found.has_interval else ["–", "–"]), unit, found.note])
     head = ["parameter", "estimate", "std error", "95 % interval", "unit", "note"]
@@ -208,7 +217,7 @@ def format_fit_html(fit: Fit) -> str:
     noise = ", ".join(f"{name}: {value:.3g}" for name, value in fit.noise.items())
     details = "; ".join([*([explained] if shares else []), *([f"noise of {noise}"] if noise else [])])
     lead = f"fitted to {fit.setup.engine.size} measurements; log evidence {fit.log_evidence:.3f}"
-    warnings, parameters = html_list(fit.warnings, "warning"), _format_parameters_html(fit)
+    warnings, parameters = html_list(fit.warnings, "warning"), _format_parameters_html(fit, fit.estimates)
     parts = [*equations_to_mathml(fit.system), warnings, parameters, html_paragraph(details)]
     return notebook_card("LODEGP", lead, parts)
 
@@ -329,23 +338,24 @@ def _is_fraction(given: object) -> bool:
     return isinstance(given, Real) and 0.0 < float(given) < 1.0
 
 
-def describe_channel_validation(item: ChannelValidation) -> str:
+def describe_channel_validation(item: ChannelValidation, unit: str = "") -> str:
     """Return how well an observable was predicted, in one sentence for each finding."""
-    share, fit, name = item.coverage, item.fit_percent, item.title
+    share, fit = item.coverage, item.fit_percent
     count = len(item.times)
     # A correct band contains so few independent values in one of a hundred records.
     is_low = share < _MIN_COVERAGE and bdtr(round(share * count), count, 0.95) < 0.01
     # A coverage below the minimum is not rounded up to it.
     shown = format_below(share, _MIN_COVERAGE)[0] if is_low else format_percent(share)
     band = f"{shown} of the measurements are inside the 95 % band"
-    # By chance, a 95 % band contains 99 % of 200 independent values in one of 400 records.
-    band += ", which is wider than needed here" * (share >= 0.99 and count >= 200)
     changes = not np.isnan(fit)
-    lead = f"the {'free run' if changes else 'measurements'} of {name} "
-    lead += f"has a fit of {round(fit)} %" if changes else "do not change in this record"
+    explained = format_percent(item.explained_variance)
+    errors = f"{'correlated ' * (not item.adequate)}errors of {format_quantity(item.rmse, unit)} (RMSE)"
+    lead = f"the free run of {item.title} "
+    lead += f"explains {explained} of the variance, with {errors}" if item.useful and changes else f"has {errors}"
+    lead = lead if changes else f"the measurements of {item.title} do not change in this record"
     # The finding about a band that is too narrow states its coverage.
     lead += f", and {band}" * item.calibrated
-    useless, removed = "not useful: the free run", format_percent(item.explained_variance)
+    useful, useless = "the model is useful", "not useful: the free run"
     some = "" if item.fitted_share == 1 else f"{format_percent(item.fitted_share)} of "
     seen = f"however, the model was fitted to {some}these measurements; validate it on others" * (item.fitted_share > 0)
     verdicts = [
@@ -355,11 +365,13 @@ def describe_channel_validation(item: ChannelValidation) -> str:
             "this record varies no more than its noise, so it cannot show whether the model is useful",
         ),
         (fit < 0, f"{useless} is worse than the mean of the record"),
-        (not item.useful, f"{useless} explains only {removed} of the variance"),
-        (not item.calibrated, "the model is useful, but do not rely on its bands"),
+        (not item.useful, f"{useless} explains only {explained} of the variance"),
+        (not item.calibrated, f"{useful}, but do not rely on its bands"),
         # With disturbances, one-step predictions are judged: errors of a free run may have the same sign for long.
         (is_low, "the model predicts the next row well, but the band of its free run is too narrow here"),
-        (not item.adequate, "the model can be used for such free runs"),
+        (item.excess_width > 1.0, f"{useful}, but its bands are {item.excess_width:.1f} times as wide as needed"),
+        (not item.adequate, "use the model only if you can accept such errors"),
+        (not item.conclusive, f"{useful}, but there are too few measurements to show whether errors are independent"),
         (not seen, "this record confirms the model"),
     ]
     verdict = next((words for is_true, words in verdicts if is_true), "")
@@ -369,13 +381,15 @@ def describe_channel_validation(item: ChannelValidation) -> str:
     return " ".join(as_sentence(each) for each in (lead, verdict, seen, *item.misses, narrow) if each)
 
 
-def describe_initial_state(fit: Fit, start: str | int, count: int | None) -> str:
+def describe_initial_state(fit: Fit, start: str | int, count: int | None, *, continues: bool = False) -> str:
     """Return the source of the initial state, in words; and if all rows could not be used as requested, the reason."""
     rows = "all rows" if count is None else f"the first {count} rows, which are not counted"
+    text = "that at the end of the fitted record" if count == 0 else f"estimated from {rows}"
     if start == "all" and count is not None:
         unknown = join_list(list(fit.prior.disturbances)) or "free functions"
-        rows += f"; with all rows, {unknown} would be estimated as well, and the run would not be free"
-    return f"the initial state is estimated from {rows}"
+        text += f"; with all rows, {unknown} would be estimated as well, and the run would not be free"
+    advice = '; this record continues the fitted one, so the run can also begin with the state there: try start="end"'
+    return f"the initial state is {text}{advice * (count is None and continues)}"
 
 
 def describe_solution_sense(fit: Fit, own: Sequence[Equation]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, product
 from typing import Any, NamedTuple, Self
 
@@ -33,11 +33,13 @@ from lodekit.results.forecast import (
     parse_horizon,
     widen_free_run,
 )
+from lodekit.results.simulation import compile_from_record
 from lodekit.results.summary import MIN_EXPLAINED, describe_channel_validation, describe_initial_state
 from lodekit.support.arguments import Array
 from lodekit.support.progress import track_progress
 from lodekit.support.text import as_sentence, format_count, format_percent, join_list, to_json_values
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
+from lodekit.uncertainty.forecast_errors import median_step
 
 #: Number of times, beside those of the measurements, at which the free run is drawn.
 _N_CURVE_TIMES = 400
@@ -106,6 +108,11 @@ class ChannelValidation:
         The name of the record, if there are several.
     fitted_share : float
         The share of these measurements that was used for the fit.
+    excess_width : float
+        How many times as wide as the errors require the judged band is, if at least twice and more than chance
+        explains; otherwise one.
+    conclusive : bool
+        Whether there are enough errors for the tests to detect correlated ones.
     """
 
     name: str
@@ -120,6 +127,13 @@ class ChannelValidation:
     calibrated: bool = True
     record: str = ""
     fitted_share: float = 0.0
+    excess_width: float = 1.0
+    conclusive: bool = True
+
+    def __repr__(self) -> str:
+        numbers = f"fit_percent={self.fit_percent:.1f}, rmse={self.rmse:.4g}, coverage={self.coverage:.3f}"
+        verdicts = (f"{key}={getattr(self, key)}" for key in _VERDICTS)
+        return f"ChannelValidation({self.title!r}, rows={len(self.times)}, {numbers}, {', '.join(verdicts)})"
 
     @property
     def title(self) -> str:
@@ -237,7 +251,8 @@ class Validation:
     def sentences(self) -> tuple[str, ...]:
         """A verdict on each observable, and what the model misses; then gaps of inputs, and the doubts of the fit."""
         doubts = (f"warning of the fit: {text}" for text in self.doubts)
-        return (*map(describe_channel_validation, self.channels), *self.warnings, *doubts)
+        found = (describe_channel_validation(item, self.units.get(item.name, "")) for item in self.channels)
+        return (*found, *self.warnings, *doubts)
 
     def __getitem__(self, title: str) -> ChannelValidation:
         for item in self.channels:
@@ -255,7 +270,7 @@ class Validation:
                 "misses": item.misses,
                 "fitted_share": item.fitted_share,
                 "explained_variance": item.explained_variance,
-                **{key: getattr(item, key) for key in _VERDICTS},
+                **{key: getattr(item, key) for key in (*_VERDICTS, "conclusive", "excess_width")},
                 "ahead": {str(step): each.to_dict() for step, each in item.ahead.items()},
             }
             for item in self.channels
@@ -298,10 +313,10 @@ class Validation:
         """
         names = [*(item.title for item in self.channels), *self.inputs]
         figure, panels, new = plotting.read_axes(axes, names)
-        times_of = {
-            item.record: [each.times for each in self.channels if each.record == item.record] for item in self.channels
-        }
-        windows = {name: (min(map(np.min, own)), max(map(np.max, own))) for name, own in times_of.items()}
+        windows: dict[str, tuple[float, float]] = {}
+        for item in self.channels:
+            first, last = windows.get(item.record, (np.inf, -np.inf))
+            windows[item.record] = min(first, float(item.times[0])), max(last, float(item.times[-1]))
         clock = TimeReference.from_labels(self.origin, self.units.get("t"))
         # Panels share their time axis: several records are drawn from their own beginnings.
         begins = {name: float(window[0]) * (len(windows) > 1) for name, window in windows.items()}
@@ -369,10 +384,12 @@ def validate(
     given : str or sequence of str, optional
         If the fit has no known inputs: the channels to condition on, known over the whole record by their measurements.
         By default those that leave no free function, if this choice is unique.
-    start : {"all"} or int
-        Rows that determine the initial state: all of them, because a few numbers cannot hide errors in a long record;
-        or the first rows, which are then not counted. With free functions or disturbances, all rows would determine
-        these as well, so ``"all"`` uses the first ten; `start` of the result states this.
+    start : {"all", "end"} or int
+        What determines the initial state. ``"all"``: all rows, because a few numbers cannot hide errors in a long
+        record. A number: the first rows, which are then not counted. ``"end"``: the state at the end of the fitted
+        record, as in `simulate`, if this record is later on the same time axis. With free functions or disturbances,
+        all rows would determine these as well, so ``"all"`` starts at the end of the fitted record if this one
+        continues it, otherwise from the first ten rows; `start` of the result states this.
     ahead : sequence of int or str
         Numbers of rows, or times such as ``"24 h"``, for predictions ahead from all earlier measurements; in six parts
         of a long record, or in all of it with the Markov engine. Bands adapt to the size of earlier errors.
@@ -418,40 +435,44 @@ def _validate_record(
     n_records: int,
 ) -> Validation:
     """Return the validation on one record of several."""
-    known, count = _parse_given(fit, record, given), _parse_start(fit, start)
+    known = _parse_given(fit, record, given)
+    count, previous = _parse_start(fit, record, bool(known), start)
     n_values, n_modes = sum(len(item.times) for item in record.series), sum(group.size for group in fit.prior.groups)
     if n_values < n_modes + _MIN_EXTRA_VALUES:
         needed = f"{n_modes + _MIN_EXTRA_VALUES} ({format_count(n_modes, 'initial value')} estimated from them)"
         raise DataError(f"too few measurements to validate the model: expected at least {needed}, got {n_values}")
-    channels, errors = _free_run(fit, record, known, count)
+    channels, shown = _free_run((count == 0 and previous) or fit, record, known, count)
     scores, innovation_errors = _predict_ahead(fit, record, known, horizons)
+    errors = shown
     if count is not None:
         # Errors of a free run are correlated if something unknown drives the system; innovations are not.
         errors = innovation_errors if fit.prior.has_process else _free_run(fit, record, known, None)[1]
     counts = {item.observable: item.count for item in fit.measurements.observable_statistics}
-    errors = [replace(each, n_fitted_rows=counts.get(each.name, 0)) for each in errors]
+    errors, shown = ([replace(each, n_fitted_rows=counts.get(each.name, 0)) for each in run] for run in (errors, shown))
     delayed, unit = {name.channel for name in fit.system.delayed_channels}, fit.labels.units.get("t", "")
     white = fit.record_fits[0].fitted_record.white_disturbances
     misses = find_validation_failures(errors, record.inputs, delayed, unit, white, n_records)
-    calibrated = {each.name: each.is_calibrated for each in errors}
+    verdicts = {each.name: each.verdicts(len(errors) * n_records) for each in errors}
+    # The width of the band is judged by the errors of the run that is shown.
+    widths = {each.name: each.excess_width for each in shown}
     rated = tuple(
         replace(
             item,
             ahead=scores.get(item.name, {}),
             misses=misses.get(item.name, ()),
-            calibrated=calibrated.get(item.name, True),
             record=name,
             fitted_share=_fitted_share(fit, item),
+            **{**verdicts.get(item.name, {"conclusive": False}), "excess_width": widths.get(item.name, 1.0)},
         )
         for item in channels
     )
     findings = Findings.of(fit.joint_fit.diagnosis, unit)
     judged = zip(findings.checks, findings.sentences, strict=True)
     doubts = tuple(text for check, text in judged if check.is_suspicious)
-    words, names = describe_initial_state(fit, start, count), (*record.inputs, *known)
+    words = describe_initial_state(fit, start, count, continues=previous is not None)
     inputs = {f"{key} of record {name}" if name else key: signal for key, signal in record.inputs.items()}
     gaps = tuple(input_gap_warnings(record, fit.clock))
-    return Validation(rated, words, names, fit.labels.units, inputs, doubts, fit.labels.origin, gaps)
+    return Validation(rated, words, (*record.inputs, *known), fit.labels.units, inputs, doubts, fit.labels.origin, gaps)
 
 
 def _fitted_share(fit: Fit, item: ChannelValidation) -> float:
@@ -466,7 +487,7 @@ def _fitted_share(fit: Fit, item: ChannelValidation) -> float:
 def _read_records(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> dict[str, Measurements]:
     """Return records as measurements with known noise, and with the inputs of the fit, by name."""
     options |= table_checks(fit.system)
-    options |= {"since": fit.clock.origin, "units": fit.labels.units, "recalled": fit.labels.columns}
+    options |= {"since": fit.clock.origin, **fit.labels.read_options}
     options["inputs"] = tuple(fit.measurements.inputs)
     source = load_data(t, Y, fit.system.plain_channels, noise_std=noise_std, **options)
     fit.clock.check_origin(source.origin)
@@ -499,11 +520,9 @@ def _parse_given(fit: Fit, record: Measurements, given: str | Iterable[str] | No
             f"inputs=, such as inputs={{{(*names, *known)[-1]!r}: 'hold'}}, and no given="
         )
     if given is not None:
-        for name in known:
-            if name not in names:
-                raise LodekitError(
-                    f"expected given= among the channels of the record, {', '.join(names)}, got {name!r}"
-                )
+        for key in known:
+            if key not in names:
+                raise LodekitError(f"expected given= among the channels of the record, {', '.join(names)}, got {key!r}")
         return known
     if is_driven:
         return ()
@@ -526,13 +545,29 @@ def _determines_all(fit: Fit, names: Sequence[str]) -> bool:
         return False
 
 
-def _parse_start(fit: Fit, start: str | int) -> int | None:
-    """Return the number of measurements of each observable that determine the initial state; None for all."""
+def _parse_start(fit: Fit, record: Measurements, given: bool, start: str | int) -> tuple[int | None, Fit | None]:
+    """Return the number of measurements of each observable that determine the initial state, and the fit to continue.
+
+    None for all measurements; zero for the state at the end of the last fitted record that ends before this one. That
+    fit is returned if the run starts there, or if this record continues it.
+    """
+    earlier = [part for part in fit.record_fits if part.measurements.window[1] <= record.window[0] and not given]
+    previous = max(earlier, key=lambda part: part.measurements.window[1], default=None)
+    if isinstance(start, str) and start == "end":
+        if previous is None:
+            raise LodekitError(
+                "start='end' is the state at the end of a fitted record; expected known inputs and a record that "
+                "begins after a fitted one, on the same time axis; use start='all' or a number of rows"
+            )
+        return 0, previous
     if isinstance(start, str) and start == "all":
-        return BURN_IN_ROWS if fit.prior.has_process else None
+        # Inputs are unknown between the records, so a continued record begins about one row after the other.
+        if previous and record.window[0] - previous.measurements.window[1] > 3.0 * median_step(record.series[0].times):
+            previous = None
+        return (None if not fit.prior.has_process else 0 if previous else BURN_IN_ROWS), previous
     if isinstance(start, bool) or not isinstance(start, int) or start < 1:
-        raise LodekitError(f"expected start='all' or a number of rows, got {start!r}")
-    return start
+        raise LodekitError(f"expected start='all', 'end' or a number of rows, got {start!r}")
+    return start, None
 
 
 def _free_run(
@@ -540,7 +575,8 @@ def _free_run(
 ) -> tuple[list[ChannelValidation], list[ValidationErrors]]:
     """Return predictions of the free run, and their errors with derivatives in all estimates.
 
-    The initial state is estimated from all measurements, or from the first `count` of each observable.
+    The initial state is estimated from all measurements, from the first `count` of each observable, or for zero from
+    the record of the fit.
     """
     targets = _targets(record, given)
     if not targets:
@@ -549,7 +585,7 @@ def _free_run(
         return _predict_targets(fit, record, record, targets)
     used = [item if item.observable in given else item.select(slice(0, count)) for item in record.series]
     remaining = [item.select(slice(count, None)) for item in targets]
-    return _predict_targets(fit, record, replace(record, series=used), remaining)
+    return _predict_targets(fit, record, replace(record, series=used) if count else None, remaining)
 
 
 def _targets(record: Measurements, given: Sequence[str]) -> list[TimeSeries]:
@@ -579,21 +615,27 @@ def _setup_at(fit: Fit, record: Measurements, used: Measurements) -> tuple[FitSe
 
 
 def _predict_targets(
-    fit: Fit, record: Measurements, used: Measurements, targets: Sequence[TimeSeries]
+    fit: Fit, record: Measurements, used: Measurements | None, targets: Sequence[TimeSeries]
 ) -> tuple[list[ChannelValidation], list[ValidationErrors]]:
-    """Return predictions from some measurements for others, and their errors."""
-    setup, deviations = _setup_at(fit, record, used)
+    """Return predictions from some measurements, or from the end of the fitted record, for others, and their errors."""
+    uncertainty = fit.parameter_uncertainty
+    if used is None:
+        posterior, begin = fit.posterior, fit.measurements.window[1]
+        compile_one = partial(compile_from_record, fit, new=record.inputs, start="end")
+    else:
+        setup, deviations = _setup_at(fit, record, used)
 
-    def posterior_at(hyper: Hyperparameters) -> Any:
-        return setup.engine.posterior(replace(hyper, noise_std=np.zeros(0), mode_amplitudes=deviations))
+        def posterior_at(hyper: Hyperparameters) -> Any:
+            return setup.engine.posterior(replace(hyper, noise_std=np.zeros(0), mode_amplitudes=deviations))
 
-    posterior = posterior_at(fit.hyperparameters)
-    uncertainty = replace(fit.parameter_uncertainty, posterior_at=posterior_at)
+        posterior, begin = posterior_at(fit.hyperparameters), used.window[1]
+        uncertainty = replace(uncertainty, posterior_at=posterior_at)
+        compile_one = partial(setup.observable_compiler.compile_unscaled, units=setup.prior.units)
     channels, errors = [], []
     for item in targets:
         if not len(item.times):
             raise DataError(f"{item.observable} has no more rows than its start takes; expected a longer record")
-        observables = setup.observable_compiler.compile_unscaled([item.observable], setup.prior.units)
+        observables = compile_one([item.observable])
         times = np.union1d(item.times, np.linspace(item.times[0], item.times[-1], _N_CURVE_TIMES))
         rows = np.searchsorted(times, item.times)
         with np.errstate(all="ignore"):
@@ -602,7 +644,7 @@ def _predict_targets(
             slopes = fit.inflate_shifts(uncertainty.mean_jacobian(observables, times))[:, :, 0]
         plain = variance + np.sum(slopes**2, axis=0)
         # If all rows determine the initial state, the largest model error is used.
-        elapsed = np.full(len(times), np.inf) if used is record else times - used.window[1]
+        elapsed = np.full(len(times), np.inf) if used is record else times - begin
         widened = widen_free_run(fit, [item.observable], elapsed, plain[:, None])[:, 0]
         curve = times, mean, np.sqrt(widened + np.interp(times, item.times, item.std) ** 2)
         std, noise = np.sqrt(widened[rows] + item.std**2), float(np.sqrt(np.mean(item.std**2)))

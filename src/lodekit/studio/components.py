@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-import numpy as np
 import streamlit as st
-from PIL import Image
 
 from lodekit.studio.controller import SessionController
 from lodekit.studio.figures import apply_theme
@@ -27,6 +25,9 @@ STEPS = {
 DARK_PAGE_STYLE = (
     "<style>:root { --accent: #56b4e9; --warn: #e69f00; --good: #2fbf95; } .lk-badge { color: #10151a; }</style>"
 )
+#: A damped oscillation.
+PAGE_ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 64 64"><path d="M2 8C10 8 14 56 26 46S36 22 46 28\
+ 54 40 62 34" fill="none" stroke="#0072b2" stroke-width="8"/></svg>"""
 #: Windows are selected with boxes here.
 SELECTION_CONFIG = {**PLOTLY_CONFIG, "modeBarButtonsToRemove": ["lasso2d", "autoScale2d"]}
 
@@ -38,7 +39,7 @@ def _read_assets(name: str, *extensions: str) -> dict[str, str]:
 
 def configure_page() -> None:
     """Set title and style of the page, and show links to the steps."""
-    st.set_page_config(page_title="lodekit studio", page_icon=_page_icon(), layout="wide")
+    st.set_page_config(page_title="lodekit studio", page_icon=PAGE_ICON, layout="wide")
     st.html(f"<style>{read_asset('studio.css')}</style>{DARK_PAGE_STYLE if is_dark() else ''}")
     links = "".join(
         f'<li><a href="#step-{number}"><b>{number}</b>{escape(name)}</a></li>' for number, name in enumerate(STEPS, 1)
@@ -47,16 +48,6 @@ def configure_page() -> None:
         '<div class="lk-brand"><h1>lodekit studio</h1><span>fit linear ODEs to measurements</span></div>'
         f'<nav aria-label="Steps"><ol class="lk-steps">{links}</ol></nav>'
     )
-
-
-@st.cache_resource
-def _page_icon() -> Any:
-    """Return the icon of the page: a damped oscillation, drawn here so that nothing is downloaded."""
-    x, y = np.meshgrid(np.linspace(0, 4, 64), np.linspace(1, -1, 64))
-    near = np.abs(y - 0.85 * np.exp(-0.5 * x) * np.cos(2.4 * x)) < 0.16
-    picture = np.zeros((64, 64, 4), dtype=np.uint8)
-    picture[near] = (0, 114, 178, 255)
-    return Image.fromarray(picture)
 
 
 def is_dark() -> bool:
@@ -117,7 +108,9 @@ def _format_cell(cell: Any, attributes: str) -> str:
     """Return a cell of a table: a text, and the value in full precision, if there is one, as its title."""
     if isinstance(cell, tuple):
         shown, whole = cell
-        return f'<td{attributes} title="{escape(repr(whole))}">{escape(str(shown))}</td>'
+        # Numbers stay in one piece, and intervals may have two lines.
+        number = escape(str(shown)).replace(" to ", " to <wbr>")
+        return f'<td{attributes} title="{escape(repr(whole))}">{number}</td>'
     return f"<td{attributes}>{escape(str(cell)).replace(chr(10), '<br>')}</td>"
 
 
@@ -154,6 +147,18 @@ def edit_value(widget: Callable[..., Any], label: str, value: Any, key: str, **o
     return widget(label, key=key, **options)
 
 
+def upload_file(
+    controller: SessionController, label: str, extensions: Sequence[str], key: str, **options: Any
+) -> tuple[str, bytes] | None:
+    """Return the name and the content of a file that the user has just uploaded; None if there is none."""
+    uploaded = controller.uploaded_ids
+    file = st.file_uploader(label, type=list(extensions), key=f"{key}-{len(uploaded)}", **options)
+    if file is None or file.file_id in uploaded:
+        return None
+    uploaded.append(file.file_id)
+    return file.name, file.getvalue()
+
+
 def store_edit(controller: SessionController, session: StudioSession) -> None:
     """Store an edit of this tab; the rest of the page is redrawn when the user stops typing or moving."""
     if st.session_state.get("drawn") == controller.state:
@@ -170,10 +175,9 @@ def follow_other_tabs(controller: SessionController) -> None:
 
 @st.cache_resource
 def _html_component() -> Any:
-    body = """const box = parentElement.querySelector("div");
+    script = """export default function ({ parentElement, data }) { const box = parentElement.querySelector("div");
       if (data.live) box.setAttribute("aria-live", data.live);
-      if (box.shown !== data.html) box.innerHTML = box.shown = data.html;"""
-    script = f"export default function ({{ parentElement, data }}) {{ {body} }}"
+      if (box.shown !== data.html) box.innerHTML = box.shown = data.html; }"""
     return st.components.v2.component("lodekit_canvas", html="<div></div>", js=script, isolate_styles=False)
 
 

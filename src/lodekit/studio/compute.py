@@ -1,4 +1,4 @@
-"""The process that answers requests of pages: parsing and analysis of equations, data files, and curves for sliders.
+"""The processes that answer requests of pages: analysis of equations, data files, curves for sliders, and tasks.
 
 Every request is a function of plain values in `REQUEST_HANDLERS`.
 """
@@ -13,20 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from lodekit.data.time_reference import TimeReference
 from lodekit.errors import EquationError, LodekitError
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import FitSetup, build_setup
 from lodekit.fitting.starts.candidates import StartPoint, build_start_points
 from lodekit.prior.prior import Hyperparameters
-from lodekit.studio.data_files import (
-    ColumnMatch,
-    DataFile,
-    match_channels,
-    open_data_file,
-    simulate_csv,
-    to_column_roles,
-)
-from lodekit.studio.figures import curves_svg
+from lodekit.studio import data_files
+from lodekit.studio.figures import PlotlyFigure, curves_figure
 from lodekit.studio.server import serve_requests
 from lodekit.studio.session import (
     NO_EQUATIONS_MESSAGE,
@@ -39,22 +33,14 @@ from lodekit.studio.session import (
     find_time_column,
     modes_at,
 )
-from lodekit.studio.session_files import SYSTEM_FILE, generate_system_file, unpack_session
+from lodekit.studio.session_files import generate_system_file, unpack_session
+from lodekit.studio.worker import SYSTEM_FILE, run_task
 from lodekit.support.arguments import Array
 from lodekit.support.files import write_atomically
+from lodekit.system import grammar
 from lodekit.system.catalog import Example, examples
 from lodekit.system.display import format_analysis
 from lodekit.system.files import read_system_file
-from lodekit.system.grammar import (
-    Equation,
-    Name,
-    Product,
-    Sum,
-    find_names,
-    parse_equations,
-    suggest_derivative,
-    walk_equation,
-)
 from lodekit.system.parameters import MAX_PARAMETERS, Parameter, find_channel_names, find_likely_parameters
 from lodekit.system.system import System
 from lodekit.workflow.pipeline import prepare_fit
@@ -75,8 +61,8 @@ def parse_typed_equations(text: str, declared: str = "") -> tuple[System, tuple[
     if len(text) > MAX_EQUATION_CHARACTERS:
         raise LodekitError(f"expected at most {MAX_EQUATION_CHARACTERS} characters of equations, got {len(text)}")
     try:
-        parsed = parse_equations(text)
-        if advice := next(filter(None, (suggest_derivative(equation.text) for equation in parsed)), ""):
+        parsed = grammar.parse_equations(text)
+        if advice := next(filter(None, (grammar.suggest_derivative(equation.text) for equation in parsed)), ""):
             raise EquationError(advice)
         used = {name for equation in parsed for name in equation.names}
         own = [name for name in dict.fromkeys(declared.replace(",", " ").split()) if name in used]
@@ -93,7 +79,7 @@ def parse_typed_equations(text: str, declared: str = "") -> tuple[System, tuple[
         raise LodekitError("expected equations with fewer nested brackets") from None
 
 
-def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> str:
+def _likely_parameter(equations: Sequence[grammar.Equation], known: Sequence[str]) -> str:
     """Return a name that only multiplies others, and is not a parameter yet; empty if there is none.
 
     The first factor of a product is usually the parameter; a term of a sum, as in ``(T2 - T1)/R``, is usually a
@@ -101,13 +87,13 @@ def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> st
     """
     channels = find_channel_names(equations, known)
     found = find_likely_parameters(equations, channels) if channels[1:] else []
-    nodes = [node for equation in equations for node in walk_equation(equation)]
-    for node in (node for node in nodes if isinstance(node, Product)):
-        names = [name for operator, factor in node.factors if operator == "*" for name in find_names(factor)]
+    nodes = [node for equation in equations for node in grammar.walk_equation(equation)]
+    for node in (node for node in nodes if isinstance(node, grammar.Product)):
+        names = [name for operator, factor in node.factors if operator == "*" for name in grammar.find_names(factor)]
         first = next((k for k, name in enumerate(names) if name in channels and name not in found), 0)
         found = [name for name in found if not first or name not in names[first:]]
-    sums = [node for node in nodes if isinstance(node, Sum)]
-    summed = {term.name for node in sums if node.terms[1:] for _, term in node.terms if isinstance(term, Name)}
+    sums = [node for node in nodes if isinstance(node, grammar.Sum)]
+    summed = {term.name for node in sums if node.terms[1:] for _, term in node.terms if isinstance(term, grammar.Name)}
     return min(found, key=lambda name: name in summed, default="")
 
 
@@ -115,8 +101,8 @@ def _likely_parameter(equations: Sequence[Equation], known: Sequence[str]) -> st
 MAX_SLIDER_MEASUREMENTS = 4000
 
 
-#: The setup of a fit, a first guess of lengthscales, amplitudes and noise, and units of channels and of ``t``.
-SliderModel = tuple[FitSetup, Hyperparameters, Mapping[str, str]]
+#: The setup of a fit, a first guess of lengthscales, amplitudes and noise, units of channels, and those of time.
+SliderModel = tuple[FitSetup, Hyperparameters, Mapping[str, str], TimeReference]
 
 
 def compute_curve(
@@ -126,7 +112,7 @@ def compute_curve(
     layout = setup.layout
     theta = np.array([values.get(n, value) for n, value in zip(layout.names, hyper.theta, strict=True)], float)
     hyper = replace(hyper, theta=theta, mode_amplitudes=layout.resolve_mode_std(hyper.mode_amplitudes, theta))
-    times, names = np.linspace(*record_setup.measurements.window, n_times), setup.system.plain_channels
+    times, names = np.linspace(*record_setup.measurements.window, n_times), setup.channels
     with setup.limit_threads(), np.errstate(all="ignore"):
         observables = record_setup.observable_compiler.compile_unscaled(names, record_setup.prior.units)
         mean = record_setup.engine.posterior(hyper).mean(observables, times)
@@ -161,7 +147,8 @@ def make_slider_model(system: Path, data: Path, values: Mapping[str, float], **o
         raise LodekitError(
             "the curve cannot be computed at these values; move the sliders, or check the units of the data"
         )
-    return setup, layout.unpack(starts[0].x), {**found.units, **file.units}
+    units = {**found.units, **file.units}
+    return setup, layout.unpack(starts[0].x), units, TimeReference(found.origin, units.get("t", ""))
 
 
 @cache
@@ -222,19 +209,19 @@ def show_proof(text: EquationText) -> tuple[str, tuple[str, ...], str]:
 
 def simulate_data(text: EquationText, values: Mapping[str, float], example: str, options: Mapping[str, Any]) -> str:
     """Return simulated measurements as the text of a CSV file."""
-    return simulate_csv(_require_system(text), values, _catalog().get(example), **options)
+    return data_files.simulate_csv(_require_system(text), values, _catalog().get(example), **options)
 
 
 @lru_cache(maxsize=4)
 def _open_cached(
     path: Path, dt: float | None, time_column: str, split: tuple[ColumnAssignment, ...], stamp: tuple[int, int]
-) -> DataFile:
-    return open_data_file(path, dt, time_column, split)
+) -> data_files.DataFile:
+    return data_files.open_data_file(path, dt, time_column, split)
 
 
 def open_file(
     path: Path, dt: float | None, time_column: str = "", split: tuple[ColumnAssignment, ...] = ()
-) -> DataFile:
+) -> data_files.DataFile:
     """Return the contents of a data file, and its points; if columns are given, it is split at their gaps."""
     state = path.stat()
     return _open_cached(path, dt, time_column, split, (state.st_mtime_ns, state.st_size))
@@ -250,7 +237,7 @@ def propose(path: Path) -> tuple[str, dict[str, str], tuple[ColumnAssignment, ..
     equations, about = propose_first_order_equations(guesses)
     if not equations:
         return "", {}, ()
-    matched = match_channels(preview, _require_system((equations, ", ".join(about))), ())
+    matched = data_files.match_channels(preview, _require_system((equations, ", ".join(about))), ())
     recognized = {item.assignment for item in matched}
     proposed = (ColumnAssignment(guess.channel, guess.column.name, guess.input_kind) for guess in guesses)
     return equations, about, tuple(each for each in proposed if each not in recognized)
@@ -258,19 +245,22 @@ def propose(path: Path) -> tuple[str, dict[str, str], tuple[ColumnAssignment, ..
 
 def match_file(
     path: Path, dt: float | None, text: EquationText, changed: Sequence[ColumnAssignment]
-) -> list[ColumnMatch]:
+) -> list[data_files.ColumnMatch]:
     """Return the column of each channel."""
-    return match_channels(open_file(path, dt, find_time_column(changed)).preview, _require_system(text), changed)
+    preview = open_file(path, dt, find_time_column(changed)).preview
+    return data_files.match_channels(preview, _require_system(text), changed)
 
 
 def write_system(session: StudioSession, text: EquationText, path: Path | None, use_starts: bool) -> str:
-    """Return the text of the system file."""
-    system = _require_system(text)
+    """Return the text of the system file; its title is the example, if the equations are those of the example."""
+    system, example = _require_system(text), _catalog().get(session.example)
+    if example is None or list(example.system.equations) != list(system.equations):
+        session = replace(session, example="")
     if path is None:
         return generate_system_file(session, system, use_starts=use_starts)
     look = open_file(path, session.dt, find_time_column(session.assignments)).preview
-    guesses, mapping = to_column_roles(look, match_channels(look, system, session.assignments))
-    return generate_system_file(session, system, look, guesses, mapping=mapping, use_starts=use_starts)
+    roles, options = data_files.to_column_roles(look, data_files.match_channels(look, system, session.assignments))
+    return generate_system_file(session, system, look, roles, use_starts=use_starts, **options)
 
 
 _model_cache: dict[object, SliderModel] = {}
@@ -291,34 +281,30 @@ def _cached_slider_model(session: StudioSession, text: EquationText, path: Path,
     return _model_cache[key]
 
 
-def draw_curve(session: StudioSession, text: EquationText, path: Path, record: str) -> tuple[str, float]:
-    """Return the posterior mean at the slider values over the measurements as SVG, and the log evidence."""
-    setup, hyper, units = _cached_slider_model(session, text, path, path.parent / "sliders")
+def draw_curve(session: StudioSession, text: EquationText, path: Path, record: str) -> tuple[PlotlyFigure, str, float]:
+    """Return the posterior mean at the slider values over the measurements, the figure in words, and the evidence."""
+    setup, hyper, units, clock = _cached_slider_model(session, text, path, path.parent / "sliders")
     values = session.values(list(_require_system(text).parameters))
     records = setup.record_setups
     record_setup = records.get(record, next(iter(records.values())))
     times, mean, log_evidence = compute_curve(setup, record_setup, hyper, values)
-    names, inputs = setup.system.plain_channels, record_setup.measurements.inputs
+    inputs = record_setup.measurements.inputs
+    measured = {item.observable: (item.times, item.values) for item in record_setup.measurements.plotted_series}
+    curves = {name: (times, curve) for name, curve in zip(setup.channels, mean.T, strict=True)}
+    kinds = {name: signal.kind for name, signal in inputs.items()}
     listed = ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
     where = f" of record {record}" if record else ""
-    svg = curves_svg(
-        names,
-        times,
-        mean,
-        {item.observable: (item.times, item.values) for item in record_setup.measurements.plotted_series},
-        units=units,
-        alt_text=f"Posterior mean of {', '.join(names)} over the measurements{where}, at {listed or 'no parameters'}; "
-        f"log evidence {log_evidence:.3f}",
-        held_inputs=[name for name, signal in inputs.items() if signal.kind == "hold"],
-        known_inputs=list(inputs),
+    words = (
+        f"Posterior mean of {', '.join(setup.channels)} over the measurements{where}, at {listed or 'no parameters'}"
     )
-    return svg, log_evidence
+    figure = curves_figure(curves, clock, kinds, units, measured)
+    return figure, f"{words}; log evidence {log_evidence:.3f}", log_evidence
 
 
 _REQUESTS = (propose, list_samples, understand, locate_exponents, show_proof, simulate_data, open_file, match_file)
 #: The functions that pages can call, by name.
 REQUEST_HANDLERS: dict[str, Any] = {function.__name__: function for function in (*_REQUESTS, write_system, draw_curve)}
-REQUEST_HANDLERS["open_session"] = unpack_session
+REQUEST_HANDLERS |= {"open_session": unpack_session, "run_task": run_task}
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ import math
 import re
 import secrets
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -18,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from lodekit.errors import LodekitError
+from lodekit.studio import session_files
 from lodekit.studio.data_files import ColumnMatch, DataFile
-from lodekit.studio.server import ANSWER_TIMEOUT_SECONDS, BackgroundTask, ComputeProcess, read_result, start_process
+from lodekit.studio.figures import PlotlyFigure
+from lodekit.studio.server import ANSWER_TIMEOUT_SECONDS, BackgroundTask, ComputeProcess, read_result
 from lodekit.studio.session import (
     NO_EQUATIONS_MESSAGE,
     CatalogEntry,
@@ -30,16 +31,7 @@ from lodekit.studio.session import (
     find_time_column,
     user_message,
 )
-from lodekit.studio.session_files import (
-    MAX_UPLOAD_BYTES,
-    SYSTEM_FILE,
-    check_session_can_be_reopened,
-    generate_command,
-    generate_script,
-    list_session_files,
-    safe_name,
-)
-from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE
+from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE, SYSTEM_FILE, read_fit_session
 from lodekit.support.files import MODEL_FILE, write_atomically
 
 
@@ -69,7 +61,8 @@ def _longer_remainder(window: tuple[float, float], removed: tuple[float, float])
     return longer if longer[0] < longer[1] else None
 
 
-TASK_LABELS = {"fit": "Fitting", "free": "Fitting without the equations", "deliver": "Creating report and files"}
+TASK_LABELS = {"fit": "Fitting", "free": "Fitting without the equations", "files": "Creating report and files"}
+TASK_LABELS |= {"validate": "Validating", "simulate": "Simulating"}
 OUTDATED_MESSAGE = "Correct the equations in step 1 first."
 #: Seconds until a file is read.
 READ_TIMEOUT_SECONDS = 120.0
@@ -103,7 +96,7 @@ class StudioServer:
         self._folder = Path(tempfile.mkdtemp(prefix="lodekit-studio-")) if folder is None else folder
         self._lock = threading.RLock()
         self._processes: list[ComputeProcess] = []
-        self._idle_process: subprocess.Popen[bytes] | None = None
+        self._idle_process: ComputeProcess | None = None
         self._running: list[BackgroundTask] = []
         self._sessions: dict[str, SessionController] = {}
 
@@ -112,12 +105,7 @@ class StudioServer:
         with self._lock:
             if not self._processes:
                 self._processes.append(ComputeProcess())
-            self._prepare_task()
-
-    def _prepare_task(self) -> subprocess.Popen[bytes]:
-        if self._idle_process is None or self._idle_process.poll() is not None:
-            self._idle_process = start_process("lodekit.studio.worker", subprocess.DEVNULL)
-        return self._idle_process
+            self._idle_process = self._idle_process or ComputeProcess()
 
     def choose(self, previous: ComputeProcess | None = None) -> ComputeProcess:
         """Return the process for the next request: preferably the previous one, which has the model in memory."""
@@ -143,10 +131,9 @@ class StudioServer:
             self._running = [task for task in self._running if task.is_running]
             if len(self._running) >= self.max_tasks:
                 raise LodekitError(f"{self.max_tasks} computations are already running; try again in a moment")
-            task = BackgroundTask(folder, str(request["task"]), self._prepare_task(), timeout)
-            self._idle_process = None
+            task = BackgroundTask(folder, str(request["task"]), self._idle_process or ComputeProcess(), timeout)
+            self._idle_process = ComputeProcess()
             self._running.append(task)
-            self._prepare_task()
         return task
 
     def open(self, token: str = "") -> SessionController:
@@ -173,14 +160,10 @@ class StudioServer:
     def close(self) -> None:
         """End all processes, and remove all sessions and their files."""
         with self._lock:
-            for process in self._processes:
-                process.close()
             for task in self._running:
-                if task.is_running:
-                    task.cancel()
-            if self._idle_process is not None:
-                self._idle_process.kill()
-                self._idle_process.communicate()
+                task.cancel()
+            for process in (*self._processes, *filter(None, [self._idle_process])):
+                process.close()
             self._processes, self._running, self._idle_process = [], [], None
             for session in list(self._sessions.values()):
                 self._remove(session)
@@ -271,12 +254,11 @@ class SessionController:
         self.compute_process = self.server.choose(self.compute_process)
         return self.compute_process.call(name, *arguments, timeout=timeout)
 
-    def _cached_call(
-        self, name: str, *arguments: Any, key: object = None, timeout: float = ANSWER_TIMEOUT_SECONDS
-    ) -> Any:
-        """Return the answer to a request, which is repeated only if its arguments, or the key, have changed."""
-        compute = partial(self.call, name, *arguments, timeout=timeout)
-        return self.get_or_compute(name, key or arguments, compute)
+    def _cached_call(self, name: str, *arguments: Any, timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
+        """Return the answer to a request, which is repeated only if its arguments or the data file have changed."""
+        status = self.path.stat() if self.path in arguments else None
+        key = arguments, status and (status.st_mtime_ns, status.st_size)
+        return self.get_or_compute(name, key, partial(self.call, name, *arguments, timeout=timeout))
 
     # The system.
 
@@ -333,7 +315,7 @@ class SessionController:
 
     def set_example(self, name: str) -> None:
         """Use an example of the catalog, by its name; data and fits are kept."""
-        example, session = self.catalog[name], self.session
+        example, session = self.catalog[name], replace(self.session, entries=())
         for each, parameter in example["parameters"].items():
             session = session.with_entry(ParameterEntry.from_parameter(each, parameter, example["values"].get(each)))
         self.session = replace(
@@ -360,7 +342,7 @@ class SessionController:
 
     def set_file(self, name: str, content: bytes, *, is_simulated: bool = False) -> None:
         """Use a data file; windows of an earlier one are dropped, and columns that it does not have are not used."""
-        plain = safe_name(name)
+        plain = session_files.safe_name(name)
         write_atomically(self.folder / plain, content)
         self.errors.pop("data", None)
         names = ["dt", "window", "held_out", "record", "truth", "truth_of"]
@@ -378,7 +360,7 @@ class SessionController:
             # Errors in the file are reported with the file.
             return
         if equations:
-            session = self.session
+            session = replace(self.session, entries=())
             for name, definition in definitions.items():
                 session = session.with_entry(ParameterEntry(name, is_positive="positive" in definition))
             declared = ", ".join(definitions)
@@ -394,21 +376,17 @@ class SessionController:
         self.change(truth=values, truth_of="\n".join(self.system.equations if self.system else ()))
 
     def set_window(self, first: float, last: float, *, for_validation: bool) -> None:
-        """Select a window of the record for the fit or for validation; the other window is reduced if they overlap."""
+        """Select a window of the record for the fit or for validation; the other one is reduced to share no row."""
         low, high = min(first, last), max(first, last)
+        removed = (low, high) if self.data_file is None else self.data_file.include_neighbors((low, high))
         if not low < high:
             if for_validation:
                 self.change(held_out=None)
         elif for_validation:
-            self.change(held_out=(low, high), window=subtract_from_fit_window(self.session.window, (low, high)))
+            self.change(held_out=(low, high), window=subtract_from_fit_window(self.session.window, removed))
         else:
             held_out = self.session.held_out
-            self.change(window=(low, high), held_out=held_out and _longer_remainder(held_out, (low, high)))
-
-    def _file_version(self) -> object:
-        """Return a key that changes with the content of the data file."""
-        status = self.path.stat()
-        return self.path.name, status.st_mtime_ns, status.st_size
+            self.change(window=(low, high), held_out=held_out and _longer_remainder(held_out, removed))
 
     @property
     def data_file(self) -> DataFile | None:
@@ -418,18 +396,16 @@ class SessionController:
             return None
         used = (item.assignment for item in self.matches) if own.split_gaps else ()
         split = tuple(item for item in used if item.column)
-        arguments = own.dt, find_time_column(own.assignments), split
-        key = (self._file_version(), *arguments)
-        return self._cached_call("open_file", self.path, *arguments, key=key, timeout=READ_TIMEOUT_SECONDS)
+        arguments = self.path, own.dt, find_time_column(own.assignments), split
+        return self._cached_call("open_file", *arguments, timeout=READ_TIMEOUT_SECONDS)
 
     @property
     def matches(self) -> list[ColumnMatch]:
         """The column of each channel; none without data or system."""
         if not self.session.file or self.system is None:
             return []
-        text, dt, assignments = self.text, self.session.dt, self.session.assignments
-        key, arguments = (text, self._file_version(), dt, assignments), (self.path, dt, text, assignments)
-        return self._cached_call("match_file", *arguments, key=key, timeout=READ_TIMEOUT_SECONDS)
+        arguments = self.path, self.session.dt, self.text, self.session.assignments
+        return self._cached_call("match_file", *arguments, timeout=READ_TIMEOUT_SECONDS)
 
     @property
     def matches_or_empty(self) -> list[ColumnMatch]:
@@ -480,25 +456,20 @@ class SessionController:
 
     def system_file(self, *, starts: bool = False) -> str:
         """Return the text of the system file."""
-        own, text = self.session, self.text
-        path = self.path if own.file else None
-        key = (text, own.entries, own.assignments, own.example, own.dt, path and self._file_version(), starts)
-        return self._cached_call("write_system", own, text, path, starts, key=key, timeout=READ_TIMEOUT_SECONDS)
+        arguments = self.session, self.text, self.path if self.session.file else None, starts
+        return self._cached_call("write_system", *arguments, timeout=READ_TIMEOUT_SECONDS)
 
-    def curve_image(self) -> tuple[str, float]:
-        """Return the curve at the slider values over the measurements as SVG, and the log evidence there."""
-        own, text = self.session, self.text
-        data = (self._file_version(), own.assignments, str(own.fit_options), own.record)
-        key = (text, *data, tuple(self.values().items()))
-        return self._cached_call("draw_curve", own, text, self.path, own.record, key=key)
+    def curve_figure(self) -> tuple[PlotlyFigure, str, float]:
+        """Return the curve at the slider values over the measurements, its description, and the log evidence there."""
+        return self._cached_call("draw_curve", self.session, self.text, self.path, self.session.record)
 
     @property
     def save_error(self) -> str:
         """Why this session could not be reopened if it were saved now; empty if it could."""
-        size = sum(path.stat().st_size for _, path in list_session_files(self.session, self.folder))
+        size = sum(path.stat().st_size for _, path in session_files.list_session_files(self.session, self.folder))
         # Entries add little to the files, and packing takes seconds, so it is tried only if the files are large.
-        if size >= 0.9 * MAX_UPLOAD_BYTES:
-            check = partial(check_session_can_be_reopened, self.session, self.folder)
+        if size >= 0.9 * session_files.MAX_UPLOAD_BYTES:
+            check = partial(session_files.check_session_can_be_reopened, self.session, self.folder)
             try:
                 self.get_or_compute("packed", (self.session.file, self.session.tray, size), check)
             except LodekitError as problem:
@@ -518,35 +489,21 @@ class SessionController:
 
 
 def start_fit(controller: SessionController, *, starts: bool = False) -> None:
-    """Start a fit."""
-    controller.check_equations()
-    own = controller.resolved_session()
-    text = controller.system_file(starts=starts)
-    number = 1 + max((int(name.partition("-")[2]) for name in own.tray), default=0)
-    folder = controller.folder / f"fit-{number}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    write_atomically(folder / SYSTEM_FILE, text)
-    shutil.copyfile(controller.folder / own.file, folder / own.file)
-    wanted = {
-        "task": "fit",
-        "data": own.file,
-        "system": SYSTEM_FILE,
-        "held_out": own.held_out,
-        "given": own.given,
-        "options": own.fit_options,
-        "session": replace(own, tray=()).to_dict(),
-        "command": generate_command(own),
-        "code": generate_script(own),
-    }
-    controller.task = controller.server.start(folder, wanted)
-
-
-def start_fit_or_report(controller: SessionController, *, starts: bool = False) -> None:
     """Start a fit, or keep the message why it cannot start."""
     controller.errors.pop("fit", None)
+    own = controller.resolved_session()
+    number = 1 + max((int(name.partition("-")[2]) for name in own.tray), default=0)
+    folder = controller.folder / f"fit-{number}"
+    request = {"task": "fit", "session": replace(own, tray=()).to_dict()}
     try:
-        start_fit(controller, starts=starts)
+        controller.check_equations()
+        text = controller.system_file(starts=starts)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        write_atomically(folder / SYSTEM_FILE, text)
+        shutil.copyfile(controller.path, folder / own.file)
+        request |= {"command": session_files.generate_command(own), "code": session_files.generate_script(own)}
+        controller.task = controller.server.start(folder, request)
     except LodekitError as problem:
         controller.errors["fit"] = controller.error_message(problem)
 
@@ -555,18 +512,32 @@ def start_export(controller: SessionController, name: str, *, figures: bool) -> 
     """Start to write the report, the predictions and the figures of a fit."""
     fit = read_fit_result(controller, name)
     request = {name: fit.get(name, "") for name in ("source", "notes", "command", "code")} | {"figures": figures}
-    start_subtask(controller, name, "files", task="deliver", **request)
+    request["validation"] = session_files.validation_text(controller.folder / name)
+    start_subtask(controller, name, "files", **request)
 
 
-def start_subtask(controller: SessionController, name: str, subfolder: str, **request: Any) -> None:
-    """Start a task on the saved model of a fit, in a subfolder of its own."""
-    folder = controller.folder / name / subfolder
-    folder.mkdir(exist_ok=True)
+def start_subtask(
+    controller: SessionController, name: str, task: str, upload: tuple[str, bytes] | None = None, **request: Any
+) -> None:
+    """Start a task on the saved model of a fit, and on an uploaded file, in a subfolder with the name of the task.
+
+    upload: The name and the content of the file.
+    """
+    folder = controller.folder / name / task
+    controller.errors.pop(task, None)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    request |= {"task": task, "data": ""}
+    if upload is not None:
+        plain = session_files.safe_name(upload[0])
+        # The zip file of the fit contains its data, too.
+        request["data"] = f"other-{plain}" if plain == read_fit_session(folder.parent).file else plain
+        write_atomically(folder / request["data"], upload[1])
     shutil.copyfile(folder.parent / MODEL_FILE, folder / MODEL_FILE)
     try:
         controller.task = controller.server.start(folder, request)
     except LodekitError as problem:
-        controller.errors[request["task"]] = controller.error_message(problem)
+        controller.errors[task] = controller.error_message(problem)
 
 
 def collect_task(controller: SessionController) -> bool:
@@ -580,6 +551,9 @@ def collect_task(controller: SessionController) -> bool:
     controller.errors.pop(job.task, None)
     if "trouble" in result:
         controller.errors[job.task] = str(result["trouble"])
+    elif job.task == "validate":
+        # An earlier report does not contain the result.
+        shutil.rmtree(job.folder.parent / "files", ignore_errors=True)
     elif job.task == "fit":
         controller.change(tray=(*controller.session.tray, job.folder.name))
         for parameter, estimate in result["parameters"].items():

@@ -64,6 +64,15 @@ class DataFile:
             return self.window
         return min(float(own.min()) for own in every), max(float(own.max()) for own in every)
 
+    def include_neighbors(self, window: tuple[float, float]) -> tuple[float, float]:
+        """Return a window that begins at the previous row if a row is at its start, and ends at the next one."""
+        every = (times for part in self.records.values() for times, _ in part.values())
+        rows = np.unique(np.concatenate([np.zeros(0), *every]))
+        edges = np.searchsorted(rows, window)
+        moves = zip(edges, window, (-1, 1), strict=True)
+        first, last = (rows[i + by] if 0 <= i + by < len(rows) and rows[i] == edge else edge for i, edge, by in moves)
+        return float(first), float(last)
+
     def unit(self, column: str) -> str:
         """Return the unit in the name of a column; empty if there is none."""
         return next((own.unit for own in self.preview.columns if own.name == column), "")
@@ -151,7 +160,7 @@ def match_channels(
             choice = replace(choice, kind=guess.input_kind)
             matches.append(ColumnMatch(choice, f"chosen by you; {role}: it {guess.reason}", True, guess.reason))
         elif choice is not None and (choice.column in columns or not choice.column):
-            reason = "chosen by you" if choice.column else "not measured: chosen by you"
+            reason = "chosen by you" if choice.column or choice.kind else "not measured: chosen by you"
             choice = replace(choice, kind="") if choice.kind == PROPOSED_KIND else choice
             matches.append(ColumnMatch(choice, reason, is_user_choice=True))
         elif guess is not None:
@@ -173,17 +182,21 @@ def _find_column(preview: TablePreview, channel: str) -> tuple[str, str]:
     return column, f"{column} {preview.skipped_columns.get(column, 'may belong to another channel')}"
 
 
-def to_column_roles(preview: TablePreview, matches: Sequence[ColumnMatch]) -> tuple[list[ColumnRole], dict[str, str]]:
-    """Return the column entries of a system file: roles of used columns, and a mapping of changed ones."""
+def to_column_roles(
+    preview: TablePreview, matches: Sequence[ColumnMatch]
+) -> tuple[list[ColumnRole], dict[str, dict[str, str]]]:
+    """Return the entries of a system file: roles of used columns, a mapping of changed ones, and disturbances."""
     there = {column.name: column for column in preview.columns}
-    guesses, mapping = [], dict[str, str]()
+    guesses, mapping, disturbances = [], dict[str, str](), dict[str, str]()
     for item in matches:
         own = item.assignment
         if own.column:
             guesses.append(ColumnRole(own.channel, there[own.column], own.kind, item.evidence or "is known"))
+        elif own.kind:
+            disturbances[own.channel] = own.kind
         elif item.is_user_choice:
             mapping[own.channel] = IGNORED_COLUMN
-    return guesses, mapping
+    return guesses, {"mapping": mapping, "disturbances": disturbances}
 
 
 #: The largest number of simulated times.

@@ -1,30 +1,16 @@
-"""Figures of the studio: Plotly figures in light and dark colours, and SVG for poles and for curves under sliders."""
+"""Figures of the studio for Plotly, in light and dark colours."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 from lodekit.data.time_reference import TimeReference
-from lodekit.report.panels import (
-    PLOTLY_BAND_COLOR,
-    PLOTLY_DATA_COLOR,
-    PLOTLY_MEAN_COLOR,
-    PLOTLY_TRUTH_COLOR,
-    PlotlyPanel,
-    band_trace,
-    line_trace,
-    marker_trace,
-    round_values,
-    stack_panels,
-    thinned_indices,
-    time_axis_label,
-)
+from lodekit.report import panels as plotly
 from lodekit.results.validation import Validation
 from lodekit.support.arguments import Array
 from lodekit.support.html import escape_plotly
@@ -32,16 +18,18 @@ from lodekit.support.text import format_complex
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 PlotlyFigure = dict[str, Any]
+Curves = Mapping[str, Sequence[Array]]
+Texts = Mapping[str, str]
 #: Colours of posterior samples, fits, and windows of fit and validation.
 SAMPLE_TRACE_COLOR = "rgba(0,158,115,0.55)"
-FIT_COLORS = (PLOTLY_MEAN_COLOR, "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f")
+FIT_COLORS = (plotly.PLOTLY_MEAN_COLOR, "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f")
 FIT_WINDOW_COLOR, VALIDATION_WINDOW_COLOR = "rgba(0,114,178,0.10)", "rgba(213,94,0,0.12)"
 #: The same colours for a dark page.
 DARK_COLORS = {
-    PLOTLY_DATA_COLOR: "#c9d1d9",
-    PLOTLY_MEAN_COLOR: "#56b4e9",
-    PLOTLY_BAND_COLOR: "rgba(86,180,233,0.25)",
-    PLOTLY_TRUTH_COLOR: "#e69f00",
+    plotly.PLOTLY_DATA_COLOR: "#c9d1d9",
+    plotly.PLOTLY_MEAN_COLOR: "#56b4e9",
+    plotly.PLOTLY_BAND_COLOR: "rgba(86,180,233,0.25)",
+    plotly.PLOTLY_TRUTH_COLOR: "#e69f00",
     SAMPLE_TRACE_COLOR: "rgba(0,200,150,0.55)",
     FIT_WINDOW_COLOR: "rgba(86,180,233,0.14)",
     VALIDATION_WINDOW_COLOR: "rgba(230,159,0,0.16)",
@@ -71,15 +59,15 @@ def apply_theme(figure: Mapping[str, Any], *, dark: bool) -> PlotlyFigure:
 
     changed: PlotlyFigure = change(figure)
     changed["layout"]["margin"] = {**changed["layout"].get("margin", {}), "l": 52, "r": 8}
-    active = colours.get(PLOTLY_MEAN_COLOR, PLOTLY_MEAN_COLOR)
+    active = colours.get(plotly.PLOTLY_MEAN_COLOR, plotly.PLOTLY_MEAN_COLOR)
     changed["layout"]["modebar"] = {"bgcolor": "rgba(0,0,0,0)", "color": "#8a97a3", "activecolor": active}
     return changed
 
 
 def _measurement_trace(name: str, times: Array, values: Array) -> dict[str, Any]:
-    chosen = thinned_indices(len(times))
-    x, y = round_values(times[chosen], 12), round_values(values[chosen])
-    return marker_trace(name, x, y, "", (5, 3), (0.8, 0.45), many=len(chosen) > 300)
+    chosen = plotly.thinned_indices(len(times))
+    x, y = plotly.round_values(times[chosen], 12), plotly.round_values(values[chosen])
+    return plotly.marker_trace(name, x, y, "", (5, 3), (0.8, 0.45), many=len(chosen) > 300)
 
 
 def _finite_limits(*parts: Array) -> tuple[float, float]:
@@ -102,21 +90,14 @@ def record_figure(
     for name, (times, values) in panels.items():
         trace = _measurement_trace("measurements", times, values)
         if name in held_inputs:
-            line = {"color": PLOTLY_MEAN_COLOR, "width": 1.5, "shape": "hv"}
-            trace |= {"name": "known input", "mode": "lines", "line": line}
-        head, dash, tail = titles.get(name, name).partition(" – ")
-        title = f"<b>{escape_plotly(head)}</b>{escape_plotly(dash + tail)}"
-        made.append(PlotlyPanel(title, [trace], _finite_limits(values)))
+            x, y = trace["x"], trace["y"]
+            trace = plotly.line_trace("known input", x, y, plotly.PLOTLY_TRUTH_COLOR, width=1.5, shape="hv")
+        made.append(plotly.PlotlyPanel(_format_title(titles.get(name, name)), [trace], _finite_limits(values)))
     windows = ((FIT_WINDOW_COLOR, fitted), (VALIDATION_WINDOW_COLOR, held_out))
-    data, layout = stack_panels(
-        made,
-        height=150 if len(made) < 6 else 90,
-        time_label=time_axis_label(clock, clock.unit),
-        span=window,
-        clock=clock,
-        shaded={window: colour for colour, window in windows if window is not None},
-    )
-    return {"data": data, "layout": {**layout, "dragmode": "select", "selectdirection": "h"}}
+    shaded = {window: colour for colour, window in windows if window is not None}
+    figure = stack_curves(made, clock, height=150 if len(made) < 6 else 90, span=window, shaded=shaded)
+    figure["layout"] |= {"dragmode": "select", "selectdirection": "h"}
+    return figure
 
 
 def add_sample_traces(
@@ -130,31 +111,73 @@ def add_sample_traces(
     for number, name in enumerate(panels, 1):
         place = {"type": "scatter", "xaxis": "x", "yaxis": "y" if number == 1 else f"y{number}"}
         for one in drawn[:, :, names.index(name)] if name in names else ():
-            trace = line_trace("samples", x, round_values(one, 6), SAMPLE_TRACE_COLOR, width=1)
+            trace = plotly.line_trace("samples", x, plotly.round_values(one, 6), SAMPLE_TRACE_COLOR, width=1)
             made.append({**trace, "hoverinfo": "skip", **place, "legendgroup": "samples", "showlegend": not made})
     return [*made, *(dict(trace) for trace in data)]
 
 
-def validation_figure(found: Validation, units: Mapping[str, str]) -> PlotlyFigure:
-    """Return a plot of a free run over the measurements of a held-out record."""
+def _format_title(text: str) -> str:
+    """Return the title of a panel, in bold up to a dash."""
+    head, dash, tail = text.partition(" – ")
+    return f"<b>{escape_plotly(head)}</b>{escape_plotly(dash + tail)}"
+
+
+def curve_panel(
+    title: str, curve: Sequence[Array], points: Sequence[Array] = (), *, label: str = "mean", kind: str = ""
+) -> plotly.PlotlyPanel:
+    """Return a panel with a curve, its 95 % band and measurements; curves far beyond the measurements are clipped.
+
+    curve: Times, values and, for a band, standard deviations.
+    points: Times and values of measurements, if there are any.
+    label: The name of the curve in the legend.
+    kind: The interpolation of a known input; empty for a computed curve.
+    """
+    times, values, *std = curve[:2] if kind else curve
+    band = NORMAL_QUANTILE_95 * std[0] if std else np.zeros_like(values)
+    low, high = _finite_limits(points[1] if points else values)
+    reach = 0.6 * (high - low) if high > low else np.inf
+    # Plotly cannot draw lines to points that are too far away.
+    edges = [values - band, values, values + band]
+    lower, middle, upper = edges = np.clip(edges, low - 10 * reach, high + 10 * reach)
+    x, shape = plotly.round_values(times, 12), "hv" if kind == "hold" else "linear"
+    traces = [plotly.band_trace(x, lower, upper)] if std else []
+    traces += [_measurement_trace("measurements", points[0], points[1])] if points else []
+    name, color = ("known input", plotly.PLOTLY_TRUTH_COLOR) if kind else (label, plotly.PLOTLY_MEAN_COLOR)
+    traces.append(plotly.line_trace(name, x, plotly.round_values(middle), color, shape=shape))
+    limits = _finite_limits(np.clip(edges, low - reach, high + reach).ravel(), *points[1:])
+    return plotly.PlotlyPanel(_format_title(title), traces, limits)
+
+
+def stack_curves(panels: Sequence[plotly.PlotlyPanel], clock: TimeReference, **options: Any) -> PlotlyFigure:
+    """Return a figure of panels over one time axis, which contains all of their points unless `span` is given."""
+    every = [time for panel in panels for trace in panel.traces for time in trace["x"]]
+    own: dict[str, Any] = {"height": 150, "span": (min(every), max(every)), **options}
+    data, layout = plotly.stack_panels(panels, time_label=plotly.time_axis_label(clock, clock.unit), clock=clock, **own)
+    return {"data": data, "layout": layout}
+
+
+def curves_figure(
+    curves: Curves, clock: TimeReference, kinds: Texts, units: Texts, points: Curves | None = None, label: str = "mean"
+) -> PlotlyFigure:
+    """Return a figure of channels with their measurements; `kinds` are the interpolations of known inputs."""
+    panels = []
+    for name, curve in curves.items():
+        kind, own = kinds.get(name, ""), () if points is None else points.get(name, ())
+        title = f"{name} in {units[name]}" if units.get(name) else name
+        title += " – known" if kind else "" if own or points is None else " – not measured"
+        panels.append(curve_panel(title, curve, () if kind else own, label=label, kind=kind))
+    return stack_curves(panels, clock)
+
+
+def validation_figure(found: Validation, units: Texts) -> PlotlyFigure:
+    """Return a plot of a free run over measurements that the fit did not use."""
     panels = []
     for item in found.channels:
-        low, high = item.mean - NORMAL_QUANTILE_95 * item.std, item.mean + NORMAL_QUANTILE_95 * item.std
-        times = round_values(item.times, 12)
-        band = band_trace(times, low, high, "95 % band of a measurement")
-        mean = line_trace("free run", times, round_values(item.mean), PLOTLY_MEAN_COLOR)
-        unit = f" in {units[item.name]}" if units.get(item.name) else ""
-        title = f"<b>{escape_plotly(item.title)}</b>{escape_plotly(unit)}"
+        title = f"{item.title} in {units[item.name]}" if units.get(item.name) else item.title
         title += "" if math.isnan(item.fit_percent) else f" – fit {item.fit_percent:.1f} %"
-        traces = [band, _measurement_trace("held-out measurements", item.times, item.values), mean]
-        panels.append(PlotlyPanel(title, traces, _finite_limits(low, high, item.values)))
-    every = np.concatenate([item.times for item in found.channels])
-    span = float(every.min()), float(every.max())
-    clock = TimeReference.from_labels(found.origin, units.get("t"))
-    data, layout = stack_panels(
-        panels, height=150, time_label=time_axis_label(clock, clock.unit), span=span, clock=clock
-    )
-    return {"data": data, "layout": layout}
+        curve = item.curve or (item.times, item.mean, item.std)
+        panels.append(curve_panel(title, curve, (item.times, item.values), label="free run"))
+    return stack_curves(panels, TimeReference.from_labels(found.origin, units.get("t")))
 
 
 def comparison_figure(figures: Mapping[str, Sequence[PlotlyFigure]]) -> PlotlyFigure:
@@ -173,7 +196,7 @@ def comparison_figure(figures: Mapping[str, Sequence[PlotlyFigure]]) -> PlotlyFi
         _widen(layout, "xaxis", (first, end), is_new=not traces)
         for trace in figure["data"]:
             name = figure["panels"][int(trace["yaxis"][1:] or 1) - 1]
-            if name not in axes or trace["name"] not in ("mean", "measurements", "averages", "known"):
+            if name not in axes or trace["name"] not in ("mean", "measurements", "averages", "known input"):
                 continue
             _widen(layout, f"yaxis{axes[name][1:]}", figure["layout"][f"yaxis{trace['yaxis'][1:]}"]["range"])
             points = [(name, *point) for point in zip(trace["x"], trace["y"], strict=True)]
@@ -197,32 +220,21 @@ def _widen(layout: PlotlyFigure, axis: str, ends: Sequence[Any], *, is_new: bool
     layout[axis] = {**layout[axis], "range": [min(low, ends[0]), max(high, ends[1])]}
 
 
-def pole_plot_svg(poles: Sequence[complex], modes: Sequence[complex] = ()) -> str:
-    """Return the complex plane with poles and modes as SVG, in the colour of the text around it."""
-    every = [complex(root) for root in (*poles, *modes)]
-    size = 1.25 * max([abs(part) for root in every for part in (root.real, root.imag)] or [1.0]) or 1.0
-
-    def place(root: complex) -> tuple[float, float]:
-        return 130 + 105 * root.real / size, 130 - 105 * root.imag / size
-
-    words = describe_poles(poles, modes)
-    marks = []
-    for root in poles:
-        x, y = place(root)
-        cross = f"M{x - 6:.1f} {y - 6:.1f}l12 12m0 -12l-12 12"
-        marks.append(f'<path d="{cross}" stroke="{PLOTLY_MEAN_COLOR}" stroke-width="3" fill="none"/>')
-    for root in modes:
-        x, y = place(root)
-        marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{PLOTLY_TRUTH_COLOR}"/>')
-    tick = f'<text x="138" y="50">{size / 1.25:.3g} i</text>'
-    tick += f'<text x="46" y="148" text-anchor="middle">−{size / 1.25:.3g}</text>'
-    return (
-        f'<svg viewBox="0 0 260 260" role="img" aria-label="{escape(words)}" class="plane">'
-        '<rect x="12" y="12" width="118" height="236" fill="currentColor" opacity="0.05"/>'
-        '<g stroke="currentColor" opacity="0.45"><path d="M12 130H248M130 12V248"/>'
-        f'<path d="M46 126v8M126 46h8"/></g><g font-size="11" fill="currentColor" opacity="0.7">{tick}</g>'
-        f"{''.join(marks)}</svg>"
-    )
+def pole_figure(poles: Sequence[complex], modes: Sequence[complex] = ()) -> PlotlyFigure:
+    """Return the complex plane with poles and modes."""
+    size = 1.25 * max([abs(part) for root in (*poles, *modes) for part in (root.real, root.imag)] or [1.0]) or 1.0
+    traces = []
+    groups = ("pole", "x", plotly.PLOTLY_MEAN_COLOR, poles), ("mode", "circle", plotly.PLOTLY_TRUTH_COLOR, modes)
+    for name, symbol, color, roots in groups:
+        marker = {"symbol": symbol, "color": color, "size": 11}
+        x, y, text = [root.real for root in roots], [root.imag for root in roots], [*map(format_complex, roots)]
+        trace = {"type": "scatter", "mode": "markers", "name": name, "x": x, "y": y, "marker": marker}
+        traces.append({**trace, "text": text, "hovertemplate": "%{text}"})
+    axis = {**plotly.PLOTLY_AXIS_STYLE, "range": [-size, size], "nticks": 5}
+    axis |= {"zeroline": True, "zerolinecolor": "#9aa7b3"}
+    layout = {"font": plotly.PLOTLY_FONT, "paper_bgcolor": "#fff", "plot_bgcolor": "#fff", "height": 240}
+    layout |= {"showlegend": False, "margin": {"t": 30, "b": 30}, "xaxis": axis, "yaxis": axis, "hovermode": "closest"}
+    return {"data": traces, "layout": layout}
 
 
 def describe_poles(poles: Sequence[complex], modes: Sequence[complex] = ()) -> str:
@@ -238,122 +250,3 @@ def describe_poles(poles: Sequence[complex], modes: Sequence[complex] = ()) -> s
         if own:
             parts.append(f"{what} at {', '.join(format_complex(complex(root)) for root in own)}")
     return f"Complex plane with {' and '.join(parts)}" if parts else "Complex plane without exponents"
-
-
-#: Width of the drawing, height of a panel, and margins for labels at the left, above a panel and at the bottom.
-SVG_WIDTH, SVG_PANEL_HEIGHT, SVG_LEFT_MARGIN, SVG_TOP_MARGIN, SVG_BOTTOM_MARGIN = 640.0, 132.0, 52.0, 30.0, 40.0
-
-
-def choose_ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Return about `count` round numbers between two numbers.
-
-    Examples
-    --------
-    >>> choose_ticks(0.0, 10.0), choose_ticks(-0.52, 0.93)
-    ([0.0, 2.0, 4.0, 6.0, 8.0, 10.0], [-0.5, 0.0, 0.5])
-    >>> choose_ticks(0.0, 4e-13)
-    [0.0, 1e-13, 2e-13, 3e-13, 4e-13]
-    """
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        return [low]
-    rough = (high - low) / max(count, 1)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = min((factor * power for factor in (1, 2, 5, 10)), key=lambda size: abs(math.log(size / rough)))
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    # Twelve digits: a multiple of 0.1 is shown without rounding errors.
-    return [float(f"{number * step:.12g}") + 0.0 for number in range(first, last + 1)]
-
-
-def curves_svg(
-    names: Sequence[str],
-    times: Array,
-    mean: Array,
-    points: Mapping[str, tuple[Array, Array]],
-    *,
-    units: Mapping[str, str],
-    alt_text: str,
-    held_inputs: Sequence[str] = (),
-    known_inputs: Sequence[str] = (),
-) -> str:
-    """Return curves over measurements as SVG, one panel for each channel.
-
-    Shapes: times (n,), mean (n, channels).
-    """
-    span = float(times[0]), float(times[-1])
-    parts, top = [], 0.0
-    for number, name in enumerate(names):
-        note = " – known" if name in known_inputs else "" if name in points else " – not measured"
-        unit = f" in {units[name]}" if units.get(name) else ""
-        title = f'<tspan font-weight="700">{escape(name)}</tspan>{escape(unit)}<tspan opacity="0.65">{note}</tspan>'
-        own = None if name in known_inputs else points.get(name)
-        parts.append(_svg_panel(top, title, span, times, mean[:, number], own, is_held=name in held_inputs))
-        top += SVG_TOP_MARGIN + SVG_PANEL_HEIGHT
-    label = f"t in {units['t']}" if units.get("t") else "t"
-    ticks = "".join(
-        f'<text x="{_x_position(tick, span):.1f}" y="{top + 16:.1f}" text-anchor="middle">{tick:.6g}</text>'
-        for tick in choose_ticks(*span, 6)
-    )
-    middle = (SVG_LEFT_MARGIN + SVG_WIDTH) / 2
-    ticks += f'<text x="{middle:.1f}" y="{top + 34:.1f}" text-anchor="middle">{escape(label)}</text>'
-    return (
-        f'<svg class="lk-curves" role="img" aria-label="{escape(alt_text)}" '
-        f'viewBox="0 0 {SVG_WIDTH:.0f} {top + SVG_BOTTOM_MARGIN:.0f}" '
-        f'font-size="12.5" fill="currentColor">{"".join(parts)}{ticks}</svg>'
-    )
-
-
-def _x_position(time: float, span: tuple[float, float]) -> float:
-    return SVG_LEFT_MARGIN + (SVG_WIDTH - SVG_LEFT_MARGIN - 8) * (time - span[0]) / ((span[1] - span[0]) or 1.0)
-
-
-def _svg_panel(
-    top: float,
-    title: str,
-    span: tuple[float, float],
-    times: Array,
-    curve: Array,
-    points: tuple[Array, Array] | None,
-    *,
-    is_held: bool,
-) -> str:
-    """Return one panel with its upper edge at `top`; curves far beyond the measurements are clipped."""
-    values = curve if points is None or not len(points[1]) else points[1]
-    low, high = float(values.min()), float(values.max())
-    reach = 0.6 * (high - low) or 1.0
-    low, high = max(min(low, float(curve.min())), low - reach), min(max(high, float(curve.max())), high + reach)
-    margin = 0.06 * (high - low) or 0.5
-    low, high = low - margin, high + margin
-    upper = top + SVG_TOP_MARGIN
-
-    def down(value: float) -> float:
-        return upper + SVG_PANEL_HEIGHT * (1.0 - (value - low) / (high - low))
-
-    lines, labels = [], []
-    for tick in choose_ticks(low, high, 3):
-        y = down(tick)
-        lines.append(f"M{SVG_LEFT_MARGIN:.0f} {y:.1f}H{SVG_WIDTH - 8:.0f}")
-        labels.append(f'<text x="{SVG_LEFT_MARGIN - 6:.0f}" y="{y + 4:.1f}" text-anchor="end">{tick:.6g}</text>')
-    lines += [f"M{_x_position(tick, span):.1f} {upper:.1f}v{SVG_PANEL_HEIGHT:.0f}" for tick in choose_ticks(*span, 6)]
-    grid = f'<path d="{"".join(lines)}" stroke="currentColor" opacity="0.12" fill="none"/>'
-    edge = f"M{SVG_LEFT_MARGIN:.0f} {upper:.1f}v{SVG_PANEL_HEIGHT:.0f}H{SVG_WIDTH - 8:.0f}"
-    frame = f'<path d="{edge}" stroke="currentColor" opacity="0.3" fill="none"/>'
-    dots = ""
-    if points is not None:
-        chosen = slice(None, None, max(len(points[0]) // 300, 1))
-        places = zip(points[0][chosen].tolist(), points[1][chosen].tolist(), strict=True)
-        marks = "".join(f"M{_x_position(t, span):.1f} {down(y):.1f}h0" for t, y in places)
-        dots = f'<path d="{marks}" stroke="currentColor" stroke-width="5" stroke-linecap="round" opacity="0.6"/>'
-    clipped = np.clip(curve, low - 10 * (high - low), high + 10 * (high - low)).tolist()
-    xs = [_x_position(t, span) for t in times.tolist()]
-    ys = [down(value) for value in clipped]
-    path = f"M{xs[0]:.1f} {ys[0]:.1f}" + "".join(
-        f"H{x:.1f}V{y:.1f}" if is_held else f"L{x:.1f} {y:.1f}" for x, y in zip(xs[1:], ys[1:], strict=True)
-    )
-    name = f"clip{top:.0f}"
-    size = f'width="{SVG_WIDTH - SVG_LEFT_MARGIN}" height="{SVG_PANEL_HEIGHT}"'
-    box = f'<clipPath id="{name}"><rect x="{SVG_LEFT_MARGIN}" y="{upper:.1f}" {size}/></clipPath>'
-    look = f'stroke="var(--accent)" stroke-width="2" fill="none" clip-path="url(#{name})"'
-    line = f'<path class="lk-curve" d="{path}" {look}/>'
-    head = f'<text x="{SVG_LEFT_MARGIN:.0f}" y="{upper - 8:.1f}" font-size="13">{title}</text>'
-    return f"{box}{grid}{frame}{''.join(labels)}{head}{dots}{line}"

@@ -35,17 +35,6 @@ class _ProcessEndedError(Exception):
     """A process ended before it answered."""
 
 
-def start_process(module: str, stdout: int) -> subprocess.Popen[bytes]:
-    """Start a Python process that runs a module and reads requests from standard input."""
-    return subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=stdout,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
 class ComputeProcess:
     """A process that answers requests one after another; it is restarted when it ends."""
 
@@ -56,7 +45,13 @@ class ComputeProcess:
         self._start()
 
     def _start(self) -> None:
-        process = start_process("lodekit.studio.compute", subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lodekit.studio.compute"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         self._process: subprocess.Popen[bytes] | None = process
         self._replies: Queue[Any] = Queue()
         self._was_ready = False
@@ -115,10 +110,13 @@ class ComputeProcess:
         return message
 
     def _send(self, request: object) -> None:
+        process = self._process
         try:
-            pickle.dump(request, self._process.stdin)  # type: ignore[arg-type, union-attr]
-            self._process.stdin.flush()  # type: ignore[union-attr]
-        except OSError:
+            if process is not None:
+                pickle.dump(request, process.stdin)  # type: ignore[arg-type]
+                process.stdin.flush()  # type: ignore[union-attr]
+        except (OSError, ValueError):
+            # It was closed meanwhile.
             raise _ProcessEndedError from None
 
     def _kill(self) -> None:
@@ -169,34 +167,33 @@ def serve_requests(handlers: dict[str, Callable[..., Any]], warm_up: Callable[[]
 
 
 class BackgroundTask:
-    """A task in a separate process.
+    """A task in a process of its own.
 
     folder: Contains the request, the progress and the result.
     task: The kind of task.
-    process: A process that waits for the name of the folder.
+    process: A process without other requests, which ends with the task.
     timeout: The longest duration, in seconds.
     """
 
-    def __init__(self, folder: Path, task: str, process: subprocess.Popen[bytes], timeout: float) -> None:
+    def __init__(self, folder: Path, task: str, process: ComputeProcess, timeout: float) -> None:
         self.folder, self.task, self.timeout = folder, task, timeout
         self.start_time = time.monotonic()
         self._process = process
         self._end_reason = ""
-        with suppress(OSError):
-            process.stdin.write(f"{folder}\n".encode())  # type: ignore[union-attr]
-            process.stdin.close()  # type: ignore[union-attr]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._process.call("run_task", self.folder, timeout=self.timeout)
+        except LodekitError as problem:
+            self._end_reason = self._end_reason or str(problem)
+        self._process.close()
 
     @property
     def is_running(self) -> bool:
-        """Whether the task has not ended; a task that exceeds its timeout is ended here."""
-        if self._process.poll() is not None:
-            return False
-        if time.monotonic() - self.start_time > self.timeout:
-            self._kill(
-                f"This took longer than {self.timeout:.0f} seconds and was stopped; nothing that you typed is lost."
-            )
-            return False
-        return True
+        """Whether the task has not ended."""
+        return self._thread.is_alive()
 
     def progress(self) -> tuple[str, float, float]:
         """Return the current activity, the completed fraction (zero if unknown), and the elapsed seconds."""
@@ -209,23 +206,18 @@ class BackgroundTask:
 
     def cancel(self) -> None:
         """End the task at the user's request."""
-        self._kill("Cancelled.")
-
-    def _kill(self, reason: str) -> None:
-        self._end_reason = reason
-        self._process.kill()
-        self._process.wait()
+        self._end_reason = "Cancelled."
+        self._process.close()
+        self._thread.join()
 
     def result(self) -> dict[str, Any]:
         """Return the result; the key ``trouble`` contains an error message."""
         return {"trouble": self._end_reason} if self._end_reason else read_result(self.folder)
 
 
-def read_result(folder: Path, max_bytes: int = 64 << 20) -> dict[str, Any]:
+def read_result(folder: Path) -> dict[str, Any]:
     """Return the result of a task from its folder; the key ``trouble`` contains an error message."""
     try:
-        if (folder / RESULT_FILE).stat().st_size > max_bytes:
-            return {"trouble": "The result is too large to be shown."}
         result = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {"trouble": "This computation ended without a result; perhaps there was not enough memory."}

@@ -62,6 +62,7 @@ BOUNDS_PATTERN = re.compile(r"\s*([^\s,;:]*)\s*(?:to|\.\.|…|:|,|;)\s*([^\s,;:]
 #: Possible values of an assignment and of the choices of a fit.
 PROPOSED_KIND = "proposed"
 INPUT_KINDS = ("", "hold", "linear", "auto", PROPOSED_KIND)
+DISTURBANCE_KINDS = ("white", "matern-1/2", "matern-3/2", "matern-5/2")
 NOISE_MODELS, PRIOR_TYPES = ("channel", "shared"), ("latent", "channels")
 LATENT_KERNELS = ("se", "matern-7/2", "matern-5/2", "matern-3/2")
 
@@ -152,8 +153,8 @@ class ColumnAssignment:
     """The column of a channel, and its role.
 
     column: The column of the file; empty if the channel is not measured.
-    kind: The interpolation of a known input between samples; empty for a measured channel; "proposed" for the role
-        proposed for the column.
+    kind: The interpolation of a known input between samples; without a column, the kind of a disturbance; empty for a
+        measured channel; "proposed" for the role proposed for the column.
     """
 
     channel: str
@@ -177,7 +178,7 @@ class StudioSession:
     equations: As typed.
     declared: Names of parameters, as typed.
     example: The example of the catalog that it began with; empty if there was none.
-    entries: Those of all parameters that were ever used, so that none is lost while equations are edited.
+    entries: Those of all parameters since the equations were replaced, so that none is lost while they are edited.
     file: The name of the data file; empty if there is none.
     is_simulated: Whether the data were simulated here.
     assignments: Those that the user changed; all other columns are matched by name.
@@ -220,6 +221,27 @@ class StudioSession:
         """Return the session with another entry for a parameter."""
         others = tuple(own for own in self.entries if own.name != entry.name)
         return replace(self, entries=(*others, entry))
+
+    def with_equations(self, equations: str, declared: str) -> StudioSession:
+        """Return the session with other equations.
+
+        If less than half of the old names remain, parameters that the new one does not mention are removed.
+
+        Examples
+        --------
+        >>> session = StudioSession("C*T' = (T_out - T)/R", "R, C")
+        >>> session.with_equations("C*T' = (T_out - T)/(2*R)", "R, C").declared
+        'R, C'
+        >>> session.with_equations("x' = -R*x + u", "R, C").declared
+        'R'
+        """
+        changed = replace(self, equations=equations, declared=declared)
+        old, names = (set(re.findall(r"\w+", text)) for text in (self.equations, equations))
+        if 2 * len(old & names) >= len(old):
+            return changed
+        declared = ", ".join(name for name in re.findall(r"\w+", declared) if name in names)
+        entries = tuple(entry for entry in self.entries if entry.name in names)
+        return replace(changed, declared=declared, entries=entries, example="")
 
     def with_assignment(self, assignment: ColumnAssignment) -> StudioSession:
         """Return the session with another assignment of a channel."""
@@ -267,11 +289,11 @@ def session_from_dict(content: Any) -> StudioSession:
         check_types(session.choices["seed"], int)
     except (KeyError, TypeError, ValueError) as problem:
         raise LodekitError(f"expected a session of the studio, got something else: {problem}") from None
-    if any(item.kind not in INPUT_KINDS for item in session.assignments):
-        raise LodekitError("expected inputs that are held, linear or auto in a session, got something else")
+    if any(item.kind not in (INPUT_KINDS if item.column else ("", *DISTURBANCE_KINDS)) for item in session.assignments):
+        raise LodekitError("expected a session with valid roles of channels, got others")
     offered = {"noise": NOISE_MODELS, "prior": PRIOR_TYPES, "latent": LATENT_KERNELS}
-    known = session.choices.keys() == DEFAULT_CHOICES.keys()
-    if not known or any(session.choices[name] not in options for name, options in offered.items()):
+    unknown = session.choices.keys() - DEFAULT_CHOICES.keys()
+    if unknown or any(session.choices[name] not in options for name, options in offered.items()):
         raise LodekitError("expected a session with valid fit options, got others")
     return session
 

@@ -20,16 +20,23 @@ import numpy as np
 from lodekit.data.preview import TablePreview
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
+from lodekit.studio.server import read_result
 from lodekit.studio.session import StudioSession, session_from_dict
-from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE
+from lodekit.studio.worker import (
+    PROGRESS_FILE,
+    REQUEST_FILE,
+    RESULT_FILE,
+    SIMULATION_FILE,
+    SYSTEM_FILE,
+    find_fitted_file,
+    read_fit_session,
+)
 from lodekit.support.files import MODEL_FILE, StorageError, read_archive, write_archive, write_atomically
 from lodekit.system.files import SystemFileHints, format_system_file
 from lodekit.system.parameters import Parameter
 from lodekit.system.system import System
 from lodekit.workflow.system_proposal import ColumnRole, propose_system_file
 
-#: The name of the system file of a fit.
-SYSTEM_FILE = "system.toml"
 #: The folder of the results in generated commands and scripts.
 RESULT_FOLDER = "log-fit"
 
@@ -40,18 +47,20 @@ def generate_system_file(
     preview: TablePreview | None = None,
     roles: Sequence[ColumnRole] = (),
     *,
-    mapping: Mapping[str, str] | None = None,
     use_starts: bool = False,
+    **options: Any,
 ) -> str:
-    """Return the text of a system file with all entries and choices."""
+    """Return the text of a system file with all entries and choices.
+
+    options: The mapping of columns and the disturbances, as in `propose_system_file`.
+    """
     system = session.system(base_system, starts=use_starts)
     known = {name: _parameter_to_toml(parameter) for name, parameter in system.parameters.items()}
     names, equations = list(system.parameters), "\n".join(system.equations)
     title = session.example
     if preview is None:
         return format_system_file(equations, names, title=title, hints=SystemFileHints(parameter_options=known))
-    options: dict[str, Any] = {"mapping": mapping, "title": title, "parameter_definitions": known}
-    return propose_system_file(preview, roles, equations, names, **options)
+    return propose_system_file(preview, roles, equations, names, title=title, parameter_definitions=known, **options)
 
 
 def _parameter_to_toml(parameter: Parameter) -> str:
@@ -82,8 +91,14 @@ def generate_command(session: StudioSession) -> str:
     return shlex.join([*words, "--seed", str(session.choices["seed"])])
 
 
-def generate_shell(session: StudioSession) -> str:
-    """Return the commands that repeat the fit, its report and its validation.
+def _validations(session: StudioSession, other: str) -> list[tuple[str, tuple[float | None, float | None]]]:
+    """Return the files and windows on which a fit was validated: the held-out part, and another file."""
+    held_out = [] if session.held_out is None else [(session.file, session.held_out)]
+    return [*held_out, *[(other, (None, None))] * bool(other)]
+
+
+def generate_shell(session: StudioSession, other: str = "") -> str:
+    """Return the commands that repeat the fit, its report and its validation, also on another file.
 
     Examples
     --------
@@ -92,10 +107,10 @@ def generate_shell(session: StudioSession) -> str:
     lodekit validate log-fit log.csv --from 5.0 --to 9.0
     """
     lines = [f"{generate_command(session)} --out {RESULT_FOLDER}"]
-    if session.held_out is not None:
+    for file, window in _validations(session, other):
         more = ["--given", ",".join(session.given)] if session.given else []
-        more += _read_options(session, session.held_out)
-        lines.append(shlex.join(["lodekit", "validate", RESULT_FOLDER, session.file, *more]))
+        more += _read_options(session, window)
+        lines.append(shlex.join(["lodekit", "validate", RESULT_FOLDER, file, *more]))
     return "\n".join(lines)
 
 
@@ -106,8 +121,8 @@ def _read_options(session: StudioSession, window: tuple[float | None, float | No
     return options + ["--split-gaps"] * session.split_gaps
 
 
-def generate_script(session: StudioSession) -> str:
-    """Return Python code that repeats the fit, its report and its validation.
+def generate_script(session: StudioSession, other: str = "") -> str:
+    """Return Python code that repeats the fit, its report and its validation, also on another file.
 
     Examples
     --------
@@ -120,27 +135,25 @@ def generate_script(session: StudioSession) -> str:
     run.write("log-fit")  # model, report, predictions, figures
     print(gp.validate("log.csv", window=(5.0, 9.0)))
     """
-    file = json.dumps(session.file, ensure_ascii=False)
+
+    def call(file: str, options: Mapping[str, Any]) -> str:
+        return ", ".join([json.dumps(file, ensure_ascii=False), *(f"{n}={v!r}" for n, v in options.items())])
+
     options = {**_changed_options(session), "random_state": session.choices["seed"]}
     read: dict[str, Any] = {name: options[name] for name in ("dt", "split_gaps") if name in options}
-    read |= {"window": session.held_out} | ({"given": list(session.given)} if session.given else {})
-    fit, validation = (", ".join([file, *(f"{n}={v!r}" for n, v in each.items())]) for each in (options, read))
     lines = [
         "import lodekit as lk",
         "",
-        f'run = lk.fit_file("{SYSTEM_FILE}", {fit})',
+        f'run = lk.fit_file("{SYSTEM_FILE}", {call(session.file, options)})',
         "gp = run.gp",
         "print(gp.summary())",
         f'run.write("{RESULT_FOLDER}")  # model, report, predictions, figures',
     ]
-    if session.held_out is not None:
-        lines.append(f"print(gp.validate({validation}))")
+    for name, window in _validations(session, other):
+        own = {**read, **({} if name == other else {"window": window})}
+        own |= {"given": list(session.given)} if session.given else {}
+        lines.append(f"print(gp.validate({call(name, own)}))")
     return "\n".join(lines) + "\n"
-
-
-def read_fit_session(folder: Path) -> StudioSession:
-    """Return the session as it was when a fit started, from the folder of the fit."""
-    return session_from_dict(json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))["session"])
 
 
 def changed_settings(folder: Path, session: StudioSession, equations: Sequence[str]) -> list[str]:
@@ -163,17 +176,30 @@ def changed_settings(folder: Path, session: StudioSession, equations: Sequence[s
     return changed + [f"other {what}" for what, value in settings(old).items() if value != now[what]]
 
 
+def find_validated_file(folder: Path) -> str:
+    """Return the name of the other file on which a fit was validated; empty if there is none."""
+    found = read_result(folder / "validate")
+    return str(found["source"]) if "channels" in found else ""
+
+
+def validation_text(folder: Path) -> str:
+    """Return the results of the validations of a fit as text; empty if there are none."""
+    found = (read_result(folder).get("validation") or {}, read_result(folder / "validate"))
+    return "\n\n".join(each["text"] for each in found if "text" in each)
+
+
 def pack_fit(folder: Path, names: Sequence[str]) -> bytes:
     """Return a zip archive with a fit: script, system file, data and model, and its results by their names."""
-    session = read_fit_session(folder)
-    # The data of a reopened session are only in the folder of the session.
-    data = [place / session.file for place in (folder, folder.parent)]
-    files = [*(path for path in data if path.is_file())][:1]
-    files += [folder / SYSTEM_FILE, folder / MODEL_FILE, *(folder / "files" / name for name in names)]
+    session, other = read_fit_session(folder), find_validated_file(folder)
+    files = [find_fitted_file(folder, session), folder / SYSTEM_FILE, folder / MODEL_FILE]
+    files += [folder / "files" / name for name in names]
+    files += [folder / "validate" / other, folder / "simulate" / SIMULATION_FILE]
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("fit.py", generate_script(session))
-        for path in files:
+        archive.writestr("fit.py", generate_script(session, other))
+        if text := validation_text(folder):
+            archive.writestr("validation.txt", text + "\n")
+        for path in filter(Path.is_file, files):
             archive.write(path, path.name)
     return target.getvalue()
 
@@ -183,10 +209,15 @@ SESSION_SUFFIX = ".studio"
 MAX_UPLOAD_BYTES = 50 << 20
 ARCHIVE_KIND, ARCHIVE_FORMAT = "lodekit-session", 2
 #: The files of a fit that are saved.
-FIT_FILES = (REQUEST_FILE, RESULT_FILE, SYSTEM_FILE, MODEL_FILE)
+FIT_FILES = (
+    *(REQUEST_FILE, RESULT_FILE, SYSTEM_FILE, MODEL_FILE, f"simulate/{SIMULATION_FILE}"),
+    *(f"{task}/{RESULT_FILE}" for task in ("free", "validate", "simulate")),
+)
 #: Names that are not available for data files in the folder of a session or of a fit.
 RESERVED_NAMES = re.compile(
-    "|".join([*map(re.escape, (*FIT_FILES, PROGRESS_FILE)), r"fit-\d+", "sliders", "free", "files"])
+    "|".join(
+        [*map(re.escape, (*FIT_FILES, PROGRESS_FILE)), r"fit-\d+", "sliders", "free", "files", "validate", "simulate"]
+    )
 )
 
 
@@ -287,6 +318,7 @@ def _write_fit(folder: Path, parts: Mapping[str, Any]) -> None:
     folder.mkdir()
     for name, array in parts.items():
         if array is not None:
+            (folder / name).parent.mkdir(exist_ok=True)
             write_atomically(folder / name, array.astype(np.uint8).tobytes())
     try:
         json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))

@@ -10,19 +10,20 @@ import streamlit as st
 
 from lodekit.data.tables.columns import IGNORED_COLUMN
 from lodekit.errors import DataError, LodekitError
-from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice
+from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice, upload_file
 from lodekit.studio.controller import OUTDATED_MESSAGE, SessionController
 from lodekit.studio.data_files import MAX_SIMULATION_TIMES, ColumnMatch, DataFile
 from lodekit.studio.figures import record_figure
-from lodekit.studio.session import PROPOSED_KIND, ColumnAssignment
+from lodekit.studio.session import DISTURBANCE_KINDS, PROPOSED_KIND, ColumnAssignment
 from lodekit.studio.session_files import MAX_UPLOAD_BYTES
 
 ROLE_LABELS = {"": "measured", "hold": "known input, held"}
 ROLE_LABELS |= {"linear": "known input, linear", "auto": "known input, automatic"}
+DISTURBANCE_LABELS = {kind: f"disturbance, {kind}" for kind in DISTURBANCE_KINDS}
 NOT_MEASURED, NO_TIME_COLUMN = "– not measured –", "– none: rows at equal intervals –"
 DATA_FILE_EXTENSIONS = ["csv", "tsv", "txt", "dat", "parquet", "pq", "gz"]
-CONSTANT_ADVICE = """{} is treated as an unknown function of time; if it is a constant, enter it under 'Additional \
-parameters' in step 1."""
+CONSTANT_ADVICE = """{0} is treated as an unknown, smooth function of time; if it is a constant, enter it under \
+'Additional parameters' in step 1; if it is noise that drives the system, choose 'disturbance' as the role of {0}."""
 WINDOW_TARGETS = ("the fit", "validation")
 
 
@@ -31,7 +32,12 @@ def render_data(controller: SessionController) -> None:
     show_heading("Data")
     drop, simulate = st.columns(2, gap="large")
     with drop:
-        _upload_file(controller)
+        label = f"Upload a record: CSV or Parquet, up to {MAX_UPLOAD_BYTES >> 20} MB"
+        if (file := upload_file(controller, label, DATA_FILE_EXTENSIONS, "upload")) is not None:
+            controller.set_file(*file)
+            with suppress(LodekitError):
+                read_file(controller)
+            st.rerun()
     key = f"simulate-{controller.session.revision}"
     with simulate, st.expander("Simulate data instead", icon=":material/science:", key=key):
         _simulation_form(controller)
@@ -54,18 +60,6 @@ def render_data(controller: SessionController) -> None:
     if recording.records:
         _show_record(controller, recording)
         _edit_columns(controller, recording)
-
-
-def _upload_file(controller: SessionController) -> None:
-    uploaded = controller.uploaded_ids
-    label = f"Upload a record: CSV or Parquet, up to {MAX_UPLOAD_BYTES >> 20} MB"
-    file = st.file_uploader(label, type=DATA_FILE_EXTENSIONS, key=f"upload-{len(uploaded)}")
-    if file is not None and file.file_id not in uploaded:
-        uploaded.append(file.file_id)
-        controller.set_file(file.name, file.getvalue())
-        with suppress(LodekitError):
-            read_file(controller)
-        st.rerun()
 
 
 def read_file(controller: SessionController) -> DataFile | None:
@@ -218,7 +212,8 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
         st.rerun()
     if is_one and split.button("Keep the last 30 % for validation", key="split", width="stretch"):
         edge = float(f"{span[0] + 0.7 * (span[1] - span[0]):.12g}")
-        controller.change(window=(None, edge), held_out=(edge, span[1]))
+        controller.change(window=(None, None))
+        controller.set_window(edge, span[1], for_validation=True)
         st.rerun()
     fields = st.columns(4)
     edit("Fit", fitted, fields[:2], for_validation=False)
@@ -246,13 +241,14 @@ def _edit_column(controller: SessionController, data_file: DataFile, item: Colum
     name.markdown(f"`{own.channel}`")
     place = own.column if own.column in columns else NOT_MEASURED
     hidden: dict[str, Any] = {"label_visibility": "collapsed"}
-    choice = {"options": list(ROLE_LABELS), "format_func": ROLE_LABELS.__getitem__, "disabled": not own.column}
+    labels = (ROLE_LABELS if own.column else {"": "not measured"}) | DISTURBANCE_LABELS
+    choice = {"options": list(labels), "format_func": labels.__getitem__}
     column_label, role_label = f"Column of {own.channel}", f"Role of {own.channel}"
     column = edit_value(where.selectbox, column_label, place, f"column-{own.channel}", options=columns, **hidden)
     kind = edit_value(role.selectbox, role_label, own.kind, f"role-{own.channel}", **choice, **hidden)
     why.caption(item.reason)
-    new = ColumnAssignment(own.channel)
-    if column != NOT_MEASURED:
+    new = ColumnAssignment(own.channel, kind=str(kind) if kind in DISTURBANCE_KINDS and column == place else "")
+    if column != NOT_MEASURED and not new.kind:
         new = ColumnAssignment(own.channel, str(column), str(kind) if column == own.column else PROPOSED_KIND)
     if new != own:
         session = controller.session.with_assignment(new)

@@ -11,7 +11,8 @@ from typing import Any
 import streamlit as st
 
 from lodekit.errors import LodekitError
-from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice, show_table
+from lodekit.studio import session_files
+from lodekit.studio.components import edit_value, show_figure, show_heading, show_notice, show_table, upload_file
 from lodekit.studio.controller import (
     OUTDATED_MESSAGE,
     TASK_LABELS,
@@ -19,22 +20,13 @@ from lodekit.studio.controller import (
     collect_task,
     read_fit_result,
     start_export,
-    start_fit_or_report,
+    start_fit,
     start_subtask,
 )
 from lodekit.studio.figures import comparison_figure
-from lodekit.studio.session import LATENT_KERNELS, NOISE_MODELS, PRIOR_TYPES
-from lodekit.studio.session_files import (
-    MAX_UPLOAD_BYTES,
-    SESSION_SUFFIX,
-    SYSTEM_FILE,
-    changed_settings,
-    generate_script,
-    generate_shell,
-    pack_fit,
-    pack_session,
-    read_fit_session,
-)
+from lodekit.studio.session import LATENT_KERNELS, NOISE_MODELS, PRIOR_TYPES, to_page_advice
+from lodekit.studio.step_data import DATA_FILE_EXTENSIONS
+from lodekit.studio.worker import SIMULATION_FILE, SYSTEM_FILE, read_fit_session
 from lodekit.support.text import as_sentence, format_percent, significant_digits
 
 
@@ -45,7 +37,7 @@ def render_fit(controller: SessionController) -> None:
     go, how = st.columns([2, 7], vertical_alignment="center")
     ready = bool(controller.parsed.equations) and own.file != "" and controller.task is None
     if go.button("Fit", type="primary", icon=":material/play_arrow:", key="fit", disabled=not ready, width="stretch"):
-        start_fit_or_report(controller)
+        start_fit(controller)
         st.rerun()
     with how, st.popover("Fit options", icon=":material/tune:"):
         _edit_fit_choices(controller)
@@ -132,8 +124,8 @@ def show_result(controller: SessionController, name: str) -> None:
         show_notice(found.get("trouble", "The result of this fit is missing."), "warning")
         return
     _show_badges(name, found)
-    changed = changed_settings(controller.folder / name, controller.resolved_session(), controller.parsed.equations)
-    if changed:
+    now = controller.resolved_session(), controller.parsed.equations
+    if changed := session_files.changed_settings(controller.folder / name, *now):
         show_notice(f"{name} belongs to earlier settings: {', '.join(changed)}.", "warning")
     if found["warnings"]:
         show_notice([as_sentence(text) for text in found["warnings"]], "warning")
@@ -155,7 +147,10 @@ def show_result(controller: SessionController, name: str) -> None:
                 show_figure(figure, alt_text, f"{title}-{name}-{record}")
                 st.caption(figure.get("caption", ""))
     if found["validation"] is not None:
+        st.markdown("##### Validation on the held-out data")
         _show_validation(found["validation"], name)
+    _validate_on_file(controller, name)
+    _simulate_inputs(controller, name, found)
 
 
 def _show_badges(name: str, result: Mapping[str, Any]) -> None:
@@ -198,7 +193,7 @@ def _show_verdicts(result: Mapping[str, Any]) -> None:
         show_notice(sentences, "good" if result["independent"] else "")
     own = result["certificate"]
     if "trouble" in own:
-        show_notice(own["trouble"], "warning")
+        show_notice(own["trouble"])
         return
     verdict = "Yes" if own["strict"] else "Not to rounding accuracy"
     text = (
@@ -218,7 +213,7 @@ def _show_unconstrained_fit(controller: SessionController, name: str) -> None:
         help_text = "Fits a Gaussian process to each channel separately and substitutes its curves into the equations."
         busy = controller.task is not None
         if st.button(label, key=f"free-{name}", icon=":material/help:", help=help_text, disabled=busy):
-            start_subtask(controller, name, "free", task="free", seed=controller.session.choices["seed"])
+            start_subtask(controller, name, "free", seed=controller.session.choices["seed"])
             st.rerun()
         return
     if "trouble" in found:
@@ -233,7 +228,6 @@ def _show_unconstrained_fit(controller: SessionController, name: str) -> None:
 
 
 def _show_validation(validation: Mapping[str, Any], name: str) -> None:
-    st.markdown("##### Validation on the held-out data")
     if "trouble" in validation:
         show_notice(validation["trouble"], "warning")
         return
@@ -251,10 +245,78 @@ def _show_validation(validation: Mapping[str, Any], name: str) -> None:
         head = ["channel", "fit of the free run", "in 95 % band", f"fit {', '.join(ahead)} rows ahead"]
         show_table(head, lines, numeric_columns=[1, 2, 3], aria_label="Validation")
         given = ", ".join(validation["given"]) or "the initial state only"
-        st.caption(f"Free run from {given}; {validation['start']}.")
+        st.caption(to_page_advice(f"Free run from {given}; {validation['start']}."))
     with right:
-        words = f"Free run over the held-out measurements; fit {', '.join(_fit_percents(validation))}"
-        show_figure(validation["figure"], words, f"validation-{name}")
+        source = validation.get("source", "")
+        what = f"the measurements of {source}" if source else "the held-out measurements"
+        words = f"Free run over {what}; fit {', '.join(_fit_percents(validation))}"
+        show_figure(validation["figure"], words, f"validation-{name}-{source}")
+
+
+def _validate_on_file(controller: SessionController, name: str) -> None:
+    """Show how well a fit predicts another file, which the user uploads."""
+    st.markdown("##### Validation on another file")
+    found = read_fit_result(controller, name, "validate")
+    if "channels" in found:
+        st.markdown(f"Result for `{found['source']}`")
+        _show_validation(found, name)
+    _show_task(controller, "validate")
+    label = "Upload a record that the fit did not use, with the same names of columns"
+    options: dict[str, Any] = {"disabled": controller.task is not None}
+    if (file := upload_file(controller, label, DATA_FILE_EXTENSIONS, f"validate-{name}", **options)) is not None:
+        start_subtask(controller, name, "validate", file)
+        st.rerun()
+
+
+START_LABELS = {"steady": "the steady state of the first inputs", "rest": "everything is zero before the start"}
+START_LABELS |= {"begin": "the state at the beginning of the record", "end": "the state at the end of the record"}
+
+
+def _simulate_inputs(controller: SessionController, name: str, result: Mapping[str, Any]) -> None:
+    """Show the response of a fit to other inputs, and a form for these."""
+    st.markdown("##### Simulation with other inputs")
+    if not result.get("inputs"):
+        show_notice("Choose the role 'known input' for a column in step 2 and fit again to simulate with other inputs.")
+        return
+    found = read_fit_result(controller, name, "simulate")
+    if "figure" in found:
+        what = found["source"] or "steps"
+        words = f"Response of {name} to {what}; start: {START_LABELS[found['start']]}."
+        show_figure(found["figure"], words, f"simulation-{name}")
+        st.caption(f"{words} Mean and 95 % band, without measurement noise.")
+        options: dict[str, Any] = {"on_click": "ignore", "icon": ":material/download:", "key": f"get-simulation-{name}"}
+        path = controller.folder / name / "simulate" / SIMULATION_FILE
+        st.download_button("Simulation (CSV)", path.read_bytes, f"{name}-{SIMULATION_FILE}", "text/csv", **options)
+    _show_task(controller, "simulate")
+    with st.form(f"inputs-{name}"):
+        _edit_simulation(controller, name, result)
+
+
+def _edit_simulation(controller: SessionController, name: str, result: Mapping[str, Any]) -> None:
+    """Show the form for a simulation, and start it if the user submits it; the defaults are those of the record."""
+    first, last = result["window"]
+    span, steps = float(f"{last - first:.3g}"), dict[str, tuple[float, float]]()
+
+    def number(column: Any, label: str, quantity: str, value: float, **options: Any) -> float:
+        unit = result["units"].get(quantity, "")
+        options |= {"value": value, "format": "%.6g", "key": f"{label}-{name}"}
+        return float(column.number_input(f"{label} in {unit}" if unit else label, **options))
+
+    for channel, (low, high) in result["inputs"].items():
+        left, right = st.columns(2)
+        before = number(left, f"{channel} before the step", channel, low)
+        steps[channel] = before, number(right, f"{channel} after the step", channel, low if steps else high)
+    left, right = st.columns(2)
+    at = number(left, "Time of the step, from the start", "t", 0.1 * span, min_value=0.0)
+    duration = number(right, "Duration", "t", span, min_value=1e-9 * span)
+    start = st.selectbox("Initial state", list(START_LABELS), format_func=START_LABELS.__getitem__, key=f"state-{name}")
+    label = "Instead of steps: a file with times and inputs, in columns named as in the record"
+    file = st.file_uploader(label, type=DATA_FILE_EXTENSIONS, key=f"inputs-of-{name}")
+    if st.form_submit_button("Simulate response", disabled=controller.task is not None):
+        upload = None if file is None else (file.name, file.getvalue())
+        request = {"steps": steps, "at": at, "duration": duration, "start": start}
+        start_subtask(controller, name, "simulate", upload, **request)
+        st.rerun()
 
 
 def _fit_percents(validation: Mapping[str, Any]) -> list[str]:
@@ -274,7 +336,8 @@ def render_comparison(controller: SessionController) -> None:
     # Evidences are comparable for the same file, window and number of measurements.
     is_comparable = len({(r["source"], tuple(r["window"]), r["observations"]) for _, r in tray}) == 1
     best = max(tray, key=lambda item: float(item[1]["log_evidence"]))[0] if is_comparable and len(tray) > 1 else ""
-    lines = [_comparison_row(name, result, is_best=name == best) for name, result in tray]
+    other = {name: read_fit_result(controller, name, "validate") for name, _ in tray}
+    lines = [_comparison_row(name, result, other[name], is_best=name == best) for name, result in tray]
     show_table(head, lines, numeric_columns=[4], aria_label="All fits of this session")
     if not is_comparable:
         st.caption("Log evidences can be compared only between fits to the same data and window.")
@@ -305,15 +368,15 @@ def _show_compared_curves(tray: Sequence[tuple[str, Mapping[str, Any]]]) -> None
         st.caption(f"Posterior means of the fits to {source}{several}. Click a name in the legend to hide its curves.")
 
 
-def _comparison_row(name: str, result: Mapping[str, Any], *, is_best: bool) -> list[Any]:
+def _comparison_row(name: str, result: Mapping[str, Any], other: Mapping[str, Any], *, is_best: bool) -> list[Any]:
     parameters = []
     for parameter, value, error, _, _, note in parameter_rows(result):
         spread = f" ± {error[0]}" if isinstance(error, tuple) else ""
         parameters.append(f"{parameter} = {value[0]}{spread}{f' ({note})' if note else ''}")
     first, last = result["window"]
-    validation = result["validation"] or {}
-    validated = "not possible" if validation else "no held-out data"
-    validated = "\n".join(_fit_percents(validation)) if "channels" in validation else validated
+    done = [found for found in (result["validation"] or {}, other) if "channels" in found]
+    validated = "\n".join(line for found in done for line in (found.get("source", ""), *_fit_percents(found)) if line)
+    validated = validated or ("not possible" if result["validation"] else "no held-out data")
     evidence = (f"{result['log_evidence']:.3f}{' ★' if is_best else ''}", result["log_evidence"])
     own = result["certificate"]
     verdict = "unknown" if "trouble" in own else f"{'' if own['strict'] else 'not '}strict, {own['residual']:.0e}"
@@ -349,10 +412,10 @@ def _offer_fit_files(controller: SessionController) -> str:
     tray = controller.session.tray
     name = str(st.selectbox("Fit to download", tray, index=len(tray) - 1, key=f"take-{len(tray)}-{tray[-1]}"))
     folder, found = controller.folder / name, read_fit_result(controller, name, "files")
-    _show_task(controller, "deliver")
+    _show_task(controller, "files")
     if not found:
         busy = controller.task is not None
-        if st.button("Create report and files", key="deliver", icon=":material/description:", disabled=busy):
+        if st.button("Create report and files", key="files", icon=":material/description:", disabled=busy):
             start_export(controller, name, figures=find_spec("matplotlib") is not None)
             st.rerun()
         return name
@@ -360,7 +423,7 @@ def _offer_fit_files(controller: SessionController) -> str:
         show_notice(found["trouble"], "warning")
         return name
     options: dict[str, Any] = {"on_click": "ignore", "icon": ":material/download:"}
-    report, pack = folder / "files" / "report.html", partial(pack_fit, folder, found["files"])
+    report, pack = folder / "files" / "report.html", partial(session_files.pack_fit, folder, found["files"])
     st.download_button("Report", report.read_bytes, f"{name}.html", "text/html", key=f"get-report-{name}", **options)
     st.download_button("All files (zip)", pack, f"{name}.zip", "application/zip", key=f"get-all-{name}", **options)
     contents = "The zip file contains the script, the system file, the data, the model and the results."
@@ -375,14 +438,13 @@ def _offer_session(controller: SessionController) -> None:
         show_notice(obstacle, "warning")
     else:
         options: dict[str, Any] = {"key": "get-session", "icon": ":material/save:", "on_click": "ignore"}
-        st.download_button("Save session", lambda: pack_session(own, folder), f"session{SESSION_SUFFIX}", **options)
-    label, key = f"Reopen a session, up to {MAX_UPLOAD_BYTES >> 20} MB", f"open-{len(controller.uploaded_ids)}"
-    found = st.file_uploader(label, type=[SESSION_SUFFIX.lstrip(".")], key=key)
-    if found is not None and found.file_id not in controller.uploaded_ids:
-        controller.uploaded_ids.append(found.file_id)
+        pack = partial(session_files.pack_session, own, folder)
+        st.download_button("Save session", pack, f"session{session_files.SESSION_SUFFIX}", **options)
+    label = f"Reopen a session, up to {session_files.MAX_UPLOAD_BYTES >> 20} MB"
+    if (file := upload_file(controller, label, [session_files.SESSION_SUFFIX.lstrip(".")], "open")) is not None:
         controller.errors.pop("session", None)
         try:
-            controller.reopen(found.getvalue())
+            controller.reopen(file[1])
         except LodekitError as problem:
             controller.errors["session"] = controller.error_message(problem)
         st.rerun()
@@ -395,15 +457,16 @@ def _show_scripts(controller: SessionController, fit: str) -> None:
     if fit:
         folder = controller.folder / fit
         own, text = read_fit_session(folder), (folder / SYSTEM_FILE).read_text(encoding="utf-8")
+        other = session_files.find_validated_file(folder)
     elif not controller.parsed.equations or not controller.session.file:
         show_notice("Once there are equations and data, equivalent shell commands and Python code appear here.")
         return
     else:
-        own, text = controller.resolved_session(), controller.system_file()
+        own, text, other = controller.resolved_session(), controller.system_file(), ""
     of_fit = f" for {fit}" if fit else ""
     st.markdown(f"**Equivalent shell commands**{of_fit}, in a folder with the system file and the data file")
-    st.code(generate_shell(own), language="bash", wrap_lines=True)
+    st.code(session_files.generate_shell(own, other), language="bash", wrap_lines=True)
     st.markdown("**Equivalent Python code**")
-    st.code(generate_script(own), language="python", wrap_lines=True)
+    st.code(session_files.generate_script(own, other), language="python", wrap_lines=True)
     with st.expander(f"System file {SYSTEM_FILE}"):
         st.code(text, language="toml", wrap_lines=True)

@@ -15,13 +15,14 @@ from lodekit.studio.components import (
     equation_editor,
     parameter_sliders,
     render_html,
+    show_figure,
     show_heading,
     show_notice,
     show_table,
     store_edit,
 )
-from lodekit.studio.controller import OUTDATED_MESSAGE, SessionController, start_fit_or_report
-from lodekit.studio.figures import pole_plot_svg
+from lodekit.studio.controller import OUTDATED_MESSAGE, SessionController, start_fit
+from lodekit.studio.figures import describe_poles, pole_figure
 from lodekit.studio.session import ParameterEntry, ParsedEquations
 from lodekit.support.text import as_sentence, format_count
 
@@ -82,7 +83,7 @@ def _edit_equations(controller: SessionController) -> bool:
         help="Unknown constants, separated by commas. Every other name is a channel: a function of time.",
     )
     if (text, declared) != (own.equations, own.declared):
-        store_edit(controller, replace(controller.session, equations=text, declared=declared))
+        store_edit(controller, own.with_equations(text, declared))
     before = st.session_state.get("typed", rest)
     st.session_state["typed"] = rest
     return bool(rest != before or declared != own.declared)
@@ -142,7 +143,8 @@ def _show_poles(controller: SessionController, parsed: ParsedEquations) -> None:
     what = [f"× poles (inputs: {', '.join(known)})"] if poles else []
     what += ["● uncontrollable modes"] if fixed and parsed.free_functions else []
     caption = "; ".join(what or ["● modes"]) + (f"; at {at}" if at else "")
-    render_html(f'<div class="lk-plane">{pole_plot_svg(poles, fixed)}<p>{escape(caption)}</p></div>', "plane")
+    show_figure(pole_figure(poles, fixed), describe_poles(poles, fixed), "plane")
+    st.caption(caption)
 
 
 def render_parameters(controller: SessionController) -> None:
@@ -260,7 +262,7 @@ def _offer_fit(controller: SessionController) -> None:
         help=OUTDATED_MESSAGE if controller.is_outdated else "Start the search at the values of the sliders.",
     )
     if go:
-        start_fit_or_report(controller, starts=True)
+        start_fit(controller, starts=True)
         st.rerun()
 
 
@@ -269,9 +271,12 @@ def _show_curve(controller: SessionController) -> None:
         show_notice("Once there are data, the curve at the values of the sliders is drawn here.")
         return
     try:
-        svg, log_evidence = controller.curve_image()
+        figure, words, log_evidence = controller.curve_figure()
     except LodekitError as problem:
         show_notice(controller.error_message(problem), "warning")
         return
-    text = f"<p>Posterior mean at these values; log evidence <b>{log_evidence:.3f}</b></p>"
-    render_html(f'<div class="lk-plot">{text}{svg}</div>', "curve")
+    st.markdown(
+        f"Posterior mean at these values; log evidence **{log_evidence:.3f}** with a first guess of noise and "
+        "lengthscales, which a fit estimates, too"
+    )
+    show_figure(figure, words, "curve")

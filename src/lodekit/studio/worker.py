@@ -1,21 +1,20 @@
-"""The process of one background task: it reads a request from a folder, and writes progress and result there.
-
-The server sends the name of the folder on standard input after the modules are loaded.
-"""
+"""Background tasks: each reads a request from a folder, and writes progress and result there."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
+import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import Observations
+from lodekit.data.preview import preview_table
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
 from lodekit.report.document import MAX_SHOWN_RECORDS
@@ -24,8 +23,9 @@ from lodekit.report.time_series import channels_figure, residual_plots
 from lodekit.results.equation_residuals import EquationEvaluator, compute_curve_residuals
 from lodekit.results.fit import Fit
 from lodekit.results.summary import displayed_hyperparameters
-from lodekit.studio.figures import add_sample_traces, validation_figure
-from lodekit.studio.session import user_message
+from lodekit.studio.data_files import match_channels
+from lodekit.studio.figures import add_sample_traces, curves_figure, validation_figure
+from lodekit.studio.session import StudioSession, find_time_column, session_from_dict, user_message
 from lodekit.support.arguments import Array
 from lodekit.support.files import MODEL_FILE, write_atomically
 from lodekit.support.progress import listening
@@ -33,16 +33,21 @@ from lodekit.system.delays import undelayed_name
 from lodekit.system.dimensions import derive_units
 from lodekit.system.files import read_system_file
 from lodekit.system.system import System
-from lodekit.workflow.pipeline import (
-    FitRun,
-    compute_results,
-    explain_missing_results,
-    fit_file,
-    fit_to_dict,
-    read_model,
-)
+from lodekit.workflow import pipeline
+from lodekit.workflow.new_data import read_inputs
 
 REQUEST_FILE, RESULT_FILE, PROGRESS_FILE = "request.json", "result.json", "progress.json"
+SYSTEM_FILE, SIMULATION_FILE = "system.toml", "simulation.csv"
+
+
+def read_fit_session(folder: Path) -> StudioSession:
+    """Return the session as it was when a fit started, from the folder of the fit."""
+    return session_from_dict(json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))["session"])
+
+
+def find_fitted_file(folder: Path, session: StudioSession) -> Path:
+    """Return the path of the data of a fit; those of a reopened session are only in the folder of the session."""
+    return next((path for path in (folder / session.file, folder.parent / session.file) if path.is_file()), folder)
 
 
 def run_task(folder: Path) -> None:
@@ -75,19 +80,21 @@ def _progress_writer(folder: Path) -> Callable[[str, int, int | None], None]:
 def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit, and return everything that the page shows about the fit."""
     began = time.monotonic()
-    product = fit_file(read_system_file(folder / request["system"]), folder / request["data"], **request["options"])
+    session = read_fit_session(folder)
+    product = pipeline.fit_file(read_system_file(folder / SYSTEM_FILE), folder / session.file, **session.fit_options)
     gp = product.gp
     gp.save(folder / MODEL_FILE)
     _progress_writer(folder)("checking the curves", 0, None)
     windows = [part.measurements.window for part in gp.fit_.record_fits]
     return {
-        **fit_to_dict(product),
+        **pipeline.fit_to_dict(product),
         "summary": gp.summary(),
         "shown": displayed_hyperparameters(gp.fit_),
         "source": product.source,
         "command": request["command"],
         "code": request["code"],
         "window": [min(first for first, _ in windows), max(last for _, last in windows)],
+        "inputs": {n: [float(u.values.min()), float(u.values.max())] for n, u in gp.fit_.measurements.inputs.items()},
         "units": {**derive_units(gp.system, gp.labels_["units"]), **gp.labels_["units"]},
         "equations": list(gp.system.equations),
         "channels": list(gp.system.plain_channels),
@@ -97,7 +104,7 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         },
         "certificate": _certify(gp),
         "independent": gp.diagnose().is_independent,
-        "validation": None if request["held_out"] is None else _validate(gp, folder, request),
+        "validation": session.held_out and _validate(gp, folder / session.file, session),
         "seconds": time.monotonic() - began,
     }
 
@@ -105,7 +112,7 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
 def _record_figures(gp: LODEGP, name: str, fit: Fit) -> dict[str, Any]:
     """Return figures of a record by name: curves with samples, residuals, and their autocorrelations."""
     own = LODEGP.from_fit(fit)
-    subject = ReportContext(own, gp.labels_["units"], name, {}, fit.measurements.extended_window)
+    subject = ReportContext(own, gp.labels_["units"], name, {}, fit.setup.default_window)
     data, layout = channels_figure(subject)
     caption = "Posterior mean, 95 % band and samples, without measurement noise."
     times = subject.curve_times[:: max(len(subject.curve_times) // 200, 1)]
@@ -131,21 +138,65 @@ def _certify(gp: LODEGP) -> dict[str, Any]:
         found = gp.certificate()
     except LodekitError as problem:
         return {"trouble": str(problem)}
+    if not found.mean.residuals.shape[1]:
+        return {"trouble": "White noise drives every equation, so curves cannot be substituted into any of them."}
     return {"text": str(found), "residual": found.residual, "uncertainty": found.uncertainty, "strict": found.is_strict}
 
 
-def _validate(gp: LODEGP, folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how well the held-out part of the data is predicted."""
-    options = {name: request["options"][name] for name in ("dt", "split_gaps")}
-    if len(gp.fit_.record_fits) > 1 and not options["split_gaps"]:
+def _validate(gp: LODEGP, path: Path, session: StudioSession) -> dict[str, Any]:
+    """Return how well the held-out part of the data, or all of another file, is predicted."""
+    options: dict[str, Any] = {"dt": session.dt, "split_gaps": session.split_gaps, "given": session.given or None}
+    if session.held_out and len(gp.fit_.record_fits) > 1 and not session.split_gaps:
         return {"trouble": "expected one record for validation, got several in this file; use a file with one of them"}
     try:
-        options |= {"window": request["held_out"], "given": request["given"] or None}
-        found = gp.validate(folder / request["data"], **options)
+        found = gp.validate(path, window=session.held_out or (None, None), **options)
     except LodekitError as problem:
-        return {"trouble": user_message(problem, folder)}
+        return {"trouble": user_message(problem, path.parent)}
     figure = validation_figure(found, gp.labels_["units"])
     return {**found.to_dict(), "text": repr(found), "figure": figure}
+
+
+def _validate_file(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how well the record in a file is predicted by a fit."""
+    session, path = read_fit_session(folder.parent), folder / request["data"]
+    gp = pipeline.read_model(folder / MODEL_FILE)
+    found = _validate(gp, path, replace(session, held_out=None))
+    own = find_fitted_file(folder.parent, session)
+    if "trouble" in found and own.is_file():
+        preview = preview_table(own, time_column=find_time_column(session.assignments))
+        columns = [item.assignment.column for item in match_channels(preview, gp.system, session.assignments)]
+        used = ", ".join(filter(None, [preview.time.name if preview.time else "", *columns]))
+        advice = f"rename the column in the file; the fit used the columns {used}"
+        found["trouble"] = re.sub("(use|try|map it:) (--map|columns=).*", lambda _: advice, found["trouble"])
+    return {"source": path.name, **found}
+
+
+def _simulate(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the response of a fit to steps of its inputs, or to the inputs in a file, and return it as a figure."""
+    gp, start = pipeline.read_model(folder / MODEL_FILE), request["start"]
+    fit = gp.fit_.record_fits[-1]
+    kinds = {name: signal.kind for name, signal in fit.measurements.inputs.items()}
+    signals: dict[str, InputSignal] = {}
+    if request["data"]:
+        given = read_inputs(gp, folder / request["data"])
+        signals |= {name: InputSignal(*samples, kinds[name]) for name, samples in given.items()}
+        samples = np.concatenate([signal.times for signal in signals.values()])
+        first, last = float(samples.min()), float(samples.max())
+    else:
+        first = dict(zip(("begin", "end"), fit.measurements.window, strict=True)).get(start, 0.0)
+        last, at = first + request["duration"], first + request["at"]
+        edges = [first, np.nextafter(at, -np.inf), at] if at > first else [first]
+        for name, (before, after) in request["steps"].items():
+            signals[name] = InputSignal(edges, [before, before, after][-len(edges) :], kinds[name])
+        samples = np.array([at])
+    times = np.union1d(samples[(samples >= first) & (samples <= last)], np.linspace(first, last, 401))
+    names, record = fit.setup.channels, gp.records_[-1] if start in ("begin", "end") else None
+    mean, std = gp.simulate(times, signals, start, names, return_std=True, record=record, as_frame=False)
+    table = pipeline.mean_std_table(gp, times, names, mean, std, known_channels=signals)
+    write_atomically(folder / SIMULATION_FILE, pipeline.to_csv(table))
+    curves = {name: (times, *moments) for name, *moments in zip(names, mean.T, std.T, strict=True)}
+    figure = curves_figure(curves, fit.clock, kinds, gp.labels_["units"], label="simulation")
+    return {"source": request["data"], "start": start, "figure": figure}
 
 
 def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +204,7 @@ def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, An
 
     With several records, only the first is used.
     """
-    gp = read_model(folder / MODEL_FILE)
+    gp = pipeline.read_model(folder / MODEL_FILE)
     fit = gp.fit_.record_fits[0]
     inputs, driven = fit.measurements.inputs, fit.prior.observables.input_response
     names = [name for name in gp.system.plain_channels if name not in inputs]
@@ -195,30 +246,19 @@ def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, An
 
 def _export_results(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Write report, predictions and figures of a fit to the folder of its model."""
-    known = request["source"], request["command"], tuple(request["notes"]), request["code"]
-    product = FitRun(read_model(folder / MODEL_FILE), *known)
-    contents = compute_results(product, figures=request["figures"])
+    known = request["source"], request["command"], tuple(request["notes"]), request["code"], request["validation"]
+    product = pipeline.FitRun(pipeline.read_model(folder / MODEL_FILE), *known)
+    contents = pipeline.compute_results(product, figures=request["figures"])
     for name, content in contents.items():
         write_atomically(folder / name, content)
-    remarks = explain_missing_results(product.gp, figures=request["figures"])
+    remarks = pipeline.explain_missing_results(product.gp, figures=request["figures"])
     return {"files": sorted(contents), "remarks": remarks}
 
 
 TASK_FUNCTIONS: dict[str, Callable[[Path, Mapping[str, Any]], dict[str, Any]]] = {
     "fit": _run_fit,
     "free": _fit_unconstrained,
-    "deliver": _export_results,
+    "files": _export_results,
+    "validate": _validate_file,
+    "simulate": _simulate,
 }
-
-
-def main() -> None:
-    """Wait for the name of a folder, run its task, and end."""
-    # Suppress output during a computation, also that of libraries.
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    name = sys.stdin.readline().strip()
-    if name:
-        run_task(Path(name))
-
-
-if __name__ == "__main__":
-    main()

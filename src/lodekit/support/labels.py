@@ -57,19 +57,23 @@ class Labels:
     units: Units of channels, parameters and the time ``t``, by name.
     origin: The date of time zero in the format of `format_origin`; empty if times are not dates.
     columns: Columns of channels and of the time ``t`` in data files, by name or number, if their names differ.
+    reading: Options for reading data files: the sampling interval ``default_dt``, and numbers for ``missing`` values.
+    warnings: Warnings about the data, one in each line.
     """
 
     title: str = ""
     units: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    warnings: str = ""
 
     @classmethod
     def from_dict(cls, labels: Mapping[str, Any]) -> Labels:
         """Return labels from plain values; raise if they are invalid."""
         if not labels:
             return cls()
-        found = cls(labels["title"], dict(labels["units"]), labels["origin"], dict(labels.get("columns", {})))
+        found = cls(**{k: v if isinstance(v, str) else dict(v) for k, v in labels.items()})  # type: ignore[arg-type]
         tables = [text for table in (found.units, found.columns) for pair in table.items() for text in pair]
         if not all(isinstance(text, str) for text in (found.title, found.origin, *tables)):
             raise TypeError("labels are texts")
@@ -84,7 +88,7 @@ class Labels:
         try:
             own = {**({"t": "s"} if kept else {}), **self.units, **dict(units or {})}
             title = self.title if title is None else title
-            found = Labels.from_dict({"title": title, "units": own, "origin": kept, "columns": self.columns})
+            found = Labels.from_dict(self.to_dict() | {"title": title, "units": own, "origin": kept})
         except (TypeError, ValueError):
             raise LodekitError(
                 "expected labels as texts, and origin as a date such as 2026-03-01T12:00, got "
@@ -100,4 +104,10 @@ class Labels:
     def to_dict(self) -> dict[str, Any]:
         """Return all labels by name."""
         found = {"title": self.title, "units": dict(self.units), "origin": self.origin}
-        return found | {"columns": dict(self.columns)} if self.columns else found
+        found |= {"warnings": self.warnings} if self.warnings else {}
+        return found | {name: dict(getattr(self, name)) for name in ("columns", "reading") if getattr(self, name)}
+
+    @property
+    def read_options(self) -> dict[str, Any]:
+        """Options for reading other files like those of the fit, which other options replace."""
+        return {"units": self.units, "recalled": self.columns, **self.reading}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from lodekit.errors import ArgumentError
 
@@ -166,41 +166,64 @@ def describe_unknown(name: str, known: Collection[str]) -> str:
     return f"did you mean {closest!r}?" if closest else f"expected one of {', '.join(known)}"
 
 
-def reject_unknown_arguments(owner: type, function: Callable[..., Any], arguments: Iterable[str]) -> None:
-    """Raise an error with a suggestion if a function of a class does not have arguments of these names."""
-    known = inspect.signature(function).parameters
-    unknown = [name for name in arguments if name not in known]
-    if not unknown or any(own.kind is own.VAR_KEYWORD for own in known.values()):
-        return
-    name, methods = unknown[0], {key: own for key, own in vars(owner).items() if inspect.isfunction(own)}
-    title = next(key for key, own in methods.items() if inspect.unwrap(own) is inspect.unwrap(function))
-    title = owner.__name__ if title == "__init__" else title
-    takers = [key for key, own in methods.items() if key[0] != "_" and name in inspect.signature(own).parameters]
-    names = [key for key in known if key != "self"]
-    is_slip = abs(len(find_closest_name(name, names)) - len(name)) <= 2
-    if longer := [key for key in names if key.startswith(name)]:
-        hint = f"did you mean {longer[0]!r}?"
-    elif takers and not is_slip:
-        hint = f"pass it to {takers[0]}()"
-    else:
-        hint = describe_unknown(name, names) if names else "it takes none"
-    raise ArgumentError(f"{title}() has no argument {name!r}; {hint}") from None
-
-
+#: Names that other libraries use for arguments, and ours.
+_SYNONYMS = dict.fromkeys(("lower", "upper", "min", "max", "low", "high", "limits"), "bounds")
 _Class = TypeVar("_Class")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def with_suggestions(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that raises an error with a suggestion if an argument is misspelled, missing or has no name."""
+
+    @functools.wraps(function)
+    def checked(*values: P.args, **arguments: P.kwargs) -> R:
+        try:
+            return function(*values, **arguments)
+        except TypeError:
+            reject_invalid_call(function, values, arguments)
+            raise
+
+    return checked
 
 
 def suggest_arguments(cls: type[_Class]) -> type[_Class]:
-    """Make the constructor of a class raise an error with a suggestion if an argument is misspelled."""
-    construct: Callable[..., None] = vars(cls)["__init__"]
-
-    @functools.wraps(construct)
-    def method(*values: Any, **arguments: Any) -> None:
-        try:
-            construct(*values, **arguments)
-        except TypeError:
-            reject_unknown_arguments(cls, construct, arguments)
-            raise
-
-    setattr(cls, "__init__", method)  # noqa: B010 - mypy does not allow the assignment
+    """Make the constructor of a class raise an error with a suggestion if its arguments are invalid."""
+    setattr(cls, "__init__", with_suggestions(vars(cls)["__init__"]))  # noqa: B010 - mypy does not allow the assignment
     return cls
+
+
+def reject_invalid_call(function: Callable[..., Any], values: Sequence[Any], arguments: Mapping[str, Any]) -> None:
+    """Raise an error with a suggestion if a function cannot be called with these arguments."""
+    signature, title = inspect.signature(function), function.__name__
+    names, methods = [key for key in signature.parameters if key not in ("self", "cls")], dict[str, Any]()
+    if "self" in signature.parameters:
+        classes = reversed(type(values[0]).__mro__)
+        methods = {key: own for cls in classes for key, own in vars(cls).items() if inspect.isfunction(own)}
+        title = next(key for key, own in methods.items() if inspect.unwrap(own) is inspect.unwrap(function))
+        title = type(values[0]).__name__ if title == "__init__" else title
+    unknown = [] if "**" in str(signature) else [name for name in arguments if name not in names]
+    if unknown:
+        hint = _suggest_argument(unknown[0], names, methods)
+        raise ArgumentError(f"{title}() has no argument {unknown[0]!r}; {hint}") from None
+    try:
+        signature.bind(*values, **arguments)
+    except TypeError as problem:
+        known = inspect.Signature(
+            [signature.parameters[name].replace(annotation=inspect.Signature.empty) for name in names]
+        )
+        raise ArgumentError(f"{title}(): {problem}; expected {title}{known}") from None
+
+
+def _suggest_argument(name: str, names: Sequence[str], methods: Mapping[str, Callable[..., Any]]) -> str:
+    """Return what to try instead of an unknown argument: another name, or another method."""
+    takers = [key for key, own in methods.items() if key[0] != "_" and name in inspect.signature(own).parameters]
+    if longer := [key for key in names if key.startswith(name) or key == _SYNONYMS.get(name)]:
+        return f"did you mean {longer[0]!r}?"
+    if takers and abs(len(find_closest_name(name, names)) - len(name)) > 2:
+        return f"pass it to {takers[0]}()"
+    # "nosie" resembles the first word of noise_std.
+    words = {key.partition("_")[0]: key for key in reversed(names)}
+    if start := find_closest_name(name, words):
+        return f"did you mean {words[start]!r}?"
+    return describe_unknown(name, names) if names else "it takes none"

@@ -169,6 +169,21 @@ def find_unit_conversion(unit: str, target: str) -> UnitConversion | None:
     return UnitConversion(times, over, float(shift / (Fraction(5, 9) if target in ("degF", "°F") else 1)))
 
 
+def unix_time_unit(time: float, unit: str) -> str:
+    """Return the unit of a time since 1970 that cannot be in the given unit; empty for other times.
+
+    Examples
+    --------
+    >>> unix_time_unit(1.7e9, "h"), unix_time_unit(1.7e12, "s"), unix_time_unit(1.7e9, "s"), unix_time_unit(1e5, "h")
+    ('s', 'ms', '', '')
+    """
+    conversion = find_unit_conversion(unit, "s")
+    given = conversion.factor / conversion.divisor if conversion else 0.0
+    sizes = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+    # The years 2001 to 2096.
+    return next((own for own, size in sizes.items() if 1e9 <= time * size < 4e9 and given > 1.5 * size), "")
+
+
 _Tokens = list[tuple[str, str]]  # kinds and texts; the parsers below remove what they read
 
 

@@ -104,11 +104,18 @@ class Example:
         (2, 3)
         """
         import numpy as np
-        import sympy
 
-        t, points = sympy.Symbol("t"), np.asarray(times, dtype=float)
-        columns = [sympy.lambdify(t, self.solution[name], "numpy")(points) for name in self.system.channels]
+        points = np.asarray(times, dtype=float)
+        columns = [_compile_solution(self.solution[name])(points) for name in self.system.channels]
         return np.stack([np.broadcast_to(column, points.shape) for column in columns], axis=1).astype(float)
+
+
+@cache
+def _compile_solution(expression: Any) -> Callable[[NDArray[np.float64]], Any]:
+    """Return a SymPy expression as a function of arrays of times; examples are loaded and evaluated repeatedly."""
+    import sympy
+
+    return sympy.lambdify(sympy.Symbol("t"), expression, "numpy")  # type: ignore[no-any-return]
 
 
 @cache

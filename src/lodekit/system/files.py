@@ -25,7 +25,7 @@ MAX_FILE_BYTES = 1_000_000
 _FILE_KEYS = (
     *("equations", "channels", "basis", "parameters", "units", "title"),
     *("noise", "latent", "prior", "mode_deviation", "inputs", "disturbances", "columns", "records", "split_gaps", "dt"),
-    "timezone",
+    *("timezone", "missing"),
 )
 _PARAMETER_KEYS = ("positive", "bounds", "fixed", "start", "prior")
 
@@ -48,12 +48,13 @@ class SystemFile:
     split_gaps: Whether records are split where times are far apart.
     dt: Sampling interval of data files without a time column.
     timezone: The time zone of dates without one; empty if there is none.
+    missing: Numbers that mark missing values in data files.
     name: The path of the file; empty if there is none.
     """
 
     system: System
-    units: dict[str, str]
-    title: str
+    units: dict[str, str] = field(default_factory=dict)
+    title: str = ""
     noise: str | dict[str, float] = "channel"
     latent: str | tuple[str, ...] = "se"
     prior: str = "latent"
@@ -65,6 +66,7 @@ class SystemFile:
     split_gaps: bool = False
     dt: float | None = None
     timezone: str = ""
+    missing: tuple[float, ...] = ()
     name: str = ""
 
 
@@ -74,7 +76,7 @@ def read_system_file(path: str | Path) -> SystemFile:
     The file contains ``equations`` (a list of texts, or one text), and optionally ``title``, ``channels``, ``basis``, a
     table ``[parameters]`` with entries such as ``tau = { positive = true, start = 10 }``, a table ``[units]``, and for
     the fit ``noise``, ``latent``, ``prior``, ``mode_deviation``, ``records``, ``split_gaps``, ``dt``, ``timezone``,
-    ``[inputs]``, ``[disturbances]`` and ``[columns]``.
+    ``missing``, ``[inputs]``, ``[disturbances]`` and ``[columns]``.
 
     Parameters
     ----------
@@ -115,6 +117,8 @@ def read_system_file(path: str | Path) -> SystemFile:
         raise SystemFileError(f"{place}: expected split_gaps = true or false, got {split_gaps!r}")
     if not isinstance(timezone := content.get("timezone", ""), str):
         raise SystemFileError(f'{place}: expected timezone as text, such as "Europe/Berlin", got {timezone!r}')
+    if not isinstance(missing := content.get("missing", []), list) or {*map(type, missing)} - {int, float}:
+        raise SystemFileError(f"{place}: expected missing as numbers, such as [-999, 9999], got {missing!r}")
     return SystemFile(
         system,
         units,
@@ -130,6 +134,7 @@ def read_system_file(path: str | Path) -> SystemFile:
         split_gaps=split_gaps,
         dt=_parse_positive(place, "dt", content.get("dt")),
         timezone=timezone,
+        missing=tuple(missing),
         name=str(place),
     )
 
@@ -302,20 +307,24 @@ class SystemFileHints:
 
     units: Units of channels and of the time ``t``.
     inputs: Known inputs, with the interpolation and a reason in words.
+    disturbances: Unmeasured channels that drive the equations, and the kind of process of each.
     columns: Columns of channels and ``t`` that are not recognised by name.
     records: The column that distinguishes records; empty if there is none.
     split_gaps: Whether records are split where times are far apart.
     dt: Sampling interval, if there is no time column.
+    missing: Numbers that mark missing values.
     parameter_options: Options of parameters in TOML, such as ``positive = true``.
     comment: A comment about the equations.
     """
 
     units: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    disturbances: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, int | str] = field(default_factory=dict)
     records: str = ""
     split_gaps: bool = False
     dt: float | None = None
+    missing: Sequence[float] = ()
     parameter_options: Mapping[str, str] = field(default_factory=dict)
     comment: str = ""
 
@@ -354,6 +363,7 @@ def format_system_file(
     order = "" if channels is None else f"channels = [{', '.join(map(_toml_string, names))}]"
     first, last = _toml_key(names[0]), _toml_key(names[-1])
     inputs = [f"{_toml_key(n)} = {_toml_string(kind)}  # it {why}" for n, (kind, why) in known.inputs.items()]
+    disturbances = [f"{_toml_key(name)} = {_toml_string(kind)}" for name, kind in known.disturbances.items()]
     places = {n: str(c) if isinstance(c, int) else _toml_string(c) for n, c in known.columns.items()}
     columns = [f"{_toml_key(name)} = {place}" for name, place in places.items()]
     template = files("lodekit.system").joinpath("template.txt").read_text(encoding="utf-8").rstrip("\n")
@@ -368,20 +378,25 @@ def format_system_file(
             ([f"records = {_toml_string(known.records)}"] if known.records else [])
             + ["split_gaps = true"] * known.split_gaps
             + ([] if known.dt is None else [f"dt = {known.dt!r}"])
+            + ([f"missing = {list(known.missing)!r}"] if known.missing else [])
         ),
         parameters=_join_lines(
             [f"{_toml_key(name)} = {options.get(name, any_value)}" for name in parameters]
             + ([] if written else ["# tau = { positive = true }"])
         ),
         units=_join_lines(f"{_toml_key(n)} = {_toml_string(known.units.get(n, ''))}" for n in ("t", *names)),
-        inputs=_join_lines(["[inputs]", *inputs] if inputs else ["# [inputs]", f'# {last} = "hold"']),
+        inputs=_format_table("inputs", inputs, f'{last} = "hold"'),
         disturbance=example,
+        disturbances=_format_table("disturbances", disturbances, f'{example} = "white"'),
         disturbed=_toml_string(f"{written[0] if written else _EXAMPLE_EQUATION} + {example}"),
         first=first,
-        columns=_join_lines(
-            ["[columns]", *columns] if columns else ["# [columns]", '# t = "time [s]"', f"# {first} = 2"]
-        ),
+        columns=_format_table("columns", columns, 't = "time [s]"', f"{first} = 2"),
     )
+
+
+def _format_table(name: str, lines: Sequence[str], *examples: str) -> str:
+    """Return a TOML table; examples in comments if it is empty."""
+    return _join_lines([f"[{name}]", *lines] if lines else [f"# [{name}]", *(f"# {each}" for each in examples)])
 
 
 def _join_lines(lines: Iterable[str]) -> str:

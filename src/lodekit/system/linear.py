@@ -9,18 +9,9 @@ from typing import TypeVar
 from lodekit.algebra.scalars import MissingConstantError, NamedConstant, Scalar, ScalarRing, format_sum
 from lodekit.errors import EquationError
 from lodekit.support.text import find_closest_name, join_list
-from lodekit.system import grammar
+from lodekit.system import grammar, signals
 from lodekit.system.delays import apply_delay
 from lodekit.system.parameters import find_ambiguous_parameters, find_likely_parameters
-from lodekit.system.signals import (
-    MAX_SIGNAL_TERMS,
-    ExponentialPolynomial,
-    LinearForm,
-    check_product_size,
-    check_sum_size,
-    evaluate_constant_call,
-    evaluate_time_call,
-)
 
 _Result = TypeVar("_Result")
 
@@ -32,12 +23,12 @@ def build_linear_system(
     *,
     basis: Sequence[grammar.Equation] = (),
     columns: Sequence[str] = (),
-) -> tuple[ScalarRing, list[LinearForm], list[LinearForm]]:
+) -> tuple[ScalarRing, list[signals.LinearForm], list[signals.LinearForm]]:
     """Return the coefficient ring, the equations as rows of ``A(d) f + affine_term = 0``, and the rows of a basis."""
     likely = find_likely_parameters(equations, channels)
     ambiguous = find_ambiguous_parameters(equations, likely) if likely else []
 
-    def attempt(ring: ScalarRing) -> tuple[list[LinearForm], list[LinearForm]]:
+    def attempt(ring: ScalarRing) -> tuple[list[signals.LinearForm], list[signals.LinearForm]]:
         reader = LinearFormBuilder(ring, channels, likely, ambiguous)
         other = LinearFormBuilder(ring, columns or channels)
         return [reader.equation(equation) for equation in equations], [other.equation(row) for row in basis]
@@ -83,14 +74,14 @@ class LinearFormBuilder:
     likely_parameters: Sequence[str] = ()
     ambiguous_parameters: Sequence[str] = ()
 
-    def equation(self, equation: grammar.Equation) -> LinearForm:
+    def equation(self, equation: grammar.Equation) -> signals.LinearForm:
         """Return ``left - right``."""
         form = self.form(equation.left)
         if equation.right is not None:
             form = form + self.form(equation.right).scale(self.ring.rational(-1))
         return form
 
-    def form(self, node: grammar.Expression) -> LinearForm:
+    def form(self, node: grammar.Expression) -> signals.LinearForm:
         """Return the linear form of an expression."""
         match node:
             case grammar.Number():
@@ -106,7 +97,7 @@ class LinearFormBuilder:
             case grammar.Call():
                 return self._call(node)
 
-    def operators(self, form: LinearForm) -> list[list[Scalar]]:
+    def operators(self, form: signals.LinearForm) -> list[list[Scalar]]:
         """Return the operators of a form on all channels; raise if it contains other channels."""
         for name in form.channels:
             if name not in self.channels:
@@ -122,16 +113,16 @@ class LinearFormBuilder:
             raise EquationError(f"expected {role} made of numbers and parameters only.{hint}", node.place)
         return value
 
-    def _constant(self, value: Scalar) -> LinearForm:
-        return LinearForm({}, ExponentialPolynomial.constant(value))
+    def _constant(self, value: Scalar) -> signals.LinearForm:
+        return signals.LinearForm({}, signals.ExponentialPolynomial.constant(value))
 
-    def _name(self, node: grammar.Name) -> LinearForm:
+    def _name(self, node: grammar.Name) -> signals.LinearForm:
         if node.name == "t":
-            return LinearForm({}, ExponentialPolynomial.time(self.ring))
+            return signals.LinearForm({}, signals.ExponentialPolynomial.time(self.ring))
         if node.name in self.ring.parameters:
             return self._constant(self.ring.parameter(node.name))
         if node.name in self.channels:
-            return LinearForm({node.name: [self.ring.rational(1)]}, ExponentialPolynomial(self.ring))
+            return signals.LinearForm({node.name: [self.ring.rational(1)]}, signals.ExponentialPolynomial(self.ring))
         if node.name == "pi":
             if NamedConstant("pi") not in self.ring.constants:
                 raise MissingConstantError(NamedConstant("pi"))
@@ -143,7 +134,7 @@ class LinearFormBuilder:
             node.place,
         )
 
-    def _sum(self, node: grammar.Sum) -> LinearForm:
+    def _sum(self, node: grammar.Sum) -> signals.LinearForm:
         """Return a sum, added pairwise, so that long sums are not copied once for each of their terms."""
         forms = []
         for sign, term in node.terms:
@@ -151,22 +142,22 @@ class LinearFormBuilder:
             forms.append(form if sign == "+" else form.scale(self.ring.rational(-1)))
         while len(forms) > 1:
             for first, second in zip(forms[::2], forms[1::2], strict=False):
-                check_sum_size(node.place, first, second)
+                signals.check_sum_size(node.place, first, second)
             pairs = [first + second for first, second in zip(forms[::2], forms[1::2], strict=False)]
             forms = pairs + forms[2 * len(pairs) :]
         return forms[0]
 
-    def _product(self, node: grammar.Product) -> LinearForm:
+    def _product(self, node: grammar.Product) -> signals.LinearForm:
         total = self.form(node.factors[0][1])
         for operator, factor in node.factors[1:]:
             form = self.form(factor)
             if operator == "/":
                 form = self._constant(self.ring.rational(1) / self._parse_divisor(form, factor))
-            check_product_size(node.place, total, form)
+            signals.check_product_size(node.place, total, form)
             total = self._multiply(node, total, form)
         return total
 
-    def _parse_divisor(self, form: LinearForm, node: grammar.Expression) -> Scalar:
+    def _parse_divisor(self, form: signals.LinearForm, node: grammar.Expression) -> Scalar:
         if form.channels:
             name = next(iter(form.channels))
             if name in ("dt", "dt2", "dt3"):
@@ -189,7 +180,9 @@ class LinearFormBuilder:
             raise EquationError("division by zero; the denominator must not vanish", node.place)
         return value
 
-    def _multiply(self, node: grammar.Expression, first: LinearForm, second: LinearForm) -> LinearForm:
+    def _multiply(
+        self, node: grammar.Expression, first: signals.LinearForm, second: signals.LinearForm
+    ) -> signals.LinearForm:
         if first.channels and second.channels:
             a, b = next(iter(first.channels)), next(iter(second.channels))
             names = f"channels {a!r} and {b!r}" if a != b else f"channel {a!r} with itself"
@@ -202,9 +195,9 @@ class LinearFormBuilder:
                 remedy += f". Otherwise linearise it: {near}, with numbers for a and b"
             raise EquationError(f"product of {names}: the equation is not linear.{remedy}", node.place, undeclared)
         if not first.channels and not second.channels:
-            if len(first.affine_term.terms) * len(second.affine_term.terms) > MAX_SIGNAL_TERMS:
+            if len(first.affine_term.terms) * len(second.affine_term.terms) > signals.MAX_SIGNAL_TERMS:
                 raise EquationError("a product of functions of time is too large; expand or simplify it", node.place)
-            return LinearForm({}, first.affine_term * second.affine_term)
+            return signals.LinearForm({}, first.affine_term * second.affine_term)
         form, factor = (first, second.affine_term) if first.channels else (second, first.affine_term)
         value = factor.as_scalar()
         if value is None:
@@ -241,7 +234,7 @@ class LinearFormBuilder:
         more = f"; if {join_list(rest, 'or')} is constant, declare it as well" if rest else ""
         return f" {quoted} {verb}: declare {listed} as {noun}, parameters=[{quoted}]{more}"
 
-    def _power(self, node: grammar.Power) -> LinearForm:
+    def _power(self, node: grammar.Power) -> signals.LinearForm:
         base = self.form(node.base)
         exponent = self.form(node.exponent)
         value = exponent.affine_term.as_scalar()
@@ -274,13 +267,13 @@ class LinearFormBuilder:
             base, power = self._constant(self.ring.rational(1) / self._parse_divisor(base, node.base)), -power
         total = self._constant(self.ring.rational(1))
         for _ in range(power):
-            check_product_size(node.place, total, base)
+            signals.check_product_size(node.place, total, base)
             total = self._multiply(node, total, base)
         return total
 
     def _differentiate(
-        self, node: grammar.Expression, operand: grammar.Expression, order: int, form: LinearForm | None = None
-    ) -> LinearForm:
+        self, node: grammar.Expression, operand: grammar.Expression, order: int, form: signals.LinearForm | None = None
+    ) -> signals.LinearForm:
         if not 0 <= order <= grammar.MAX_DERIVATIVE_ORDER:
             raise EquationError(
                 f"expected a derivative of order 0 to {grammar.MAX_DERIVATIVE_ORDER}, got {order}", node.place
@@ -300,10 +293,10 @@ class LinearFormBuilder:
             raise EquationError(message, node.place)
         for _ in range(order):
             form = form.derivative()
-            check_product_size(node.place, form)
+            signals.check_product_size(node.place, form)
         return form
 
-    def _call(self, node: grammar.Call) -> LinearForm:
+    def _call(self, node: grammar.Call) -> signals.LinearForm:
         if node.function == "D":
             if len(node.arguments) > 2:
                 raise EquationError("expected D(expression) or D(expression, order)", node.place)
@@ -331,10 +324,10 @@ class LinearFormBuilder:
             raise EquationError(message, node.place)
         slope, offset = line
         if not slope:
-            return self._constant(evaluate_constant_call(node, offset))
-        return LinearForm({}, evaluate_time_call(node, slope, offset))
+            return self._constant(signals.evaluate_constant_call(node, offset))
+        return signals.LinearForm({}, signals.evaluate_time_call(node, slope, offset))
 
-    def _diff(self, node: grammar.Call) -> LinearForm:
+    def _diff(self, node: grammar.Call) -> signals.LinearForm:
         usage = "expected diff(expression, t), diff(expression, t, t) or diff(expression, t, 2)"
         order, rest = 0, list(node.arguments[1:])
         while rest:
@@ -366,7 +359,7 @@ def list_operator_terms(coefficients: Sequence[Scalar], name: str) -> list[tuple
     return [(coefficients[order], format_derivative(name, order)) for order in orders if coefficients[order]]
 
 
-def format_equation(form: LinearForm, channels: Sequence[str]) -> str:
+def format_equation(form: signals.LinearForm, channels: Sequence[str]) -> str:
     """Return a `form` ``sum C_c(d) c + known`` in `channels` as an equation, ``x' = ...`` for a state equation."""
     ring = form.affine_term.ring
     left = ""
@@ -376,7 +369,7 @@ def format_equation(form: LinearForm, channels: Sequence[str]) -> str:
         values = form.channels[name]
         if values[1] == ring.rational(1) and not any(values[2:]):
             left = format_derivative(name, 1)
-            form = LinearForm({**form.channels, name: values[:1]}, form.affine_term).scale(ring.rational(-1))
+            form = signals.LinearForm({**form.channels, name: values[:1]}, form.affine_term).scale(ring.rational(-1))
     terms = [term for name in channels for term in list_operator_terms(form.channels.get(name, []), name)]
     terms += form.affine_term.format_terms()
     return f"{left or format_sum(terms)} = {format_sum(terms) if left else 0}"

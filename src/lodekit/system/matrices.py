@@ -78,9 +78,7 @@ class MatrixEntryParser:
         # str() of a NumPy scalar is the shortest form for its own precision, float32 included.
         exact = Decimal(str(value))
         if abs(exact.adjusted()) > grammar.MAX_DIGITS:
-            raise EquationError(
-                f"expected a number with a decimal exponent of at most {grammar.MAX_DIGITS}, got {value}"
-            )
+            raise EquationError(f"expected a number with a decimal exponent up to {grammar.MAX_DIGITS}, got {value}")
         return _number_node(Fraction(exact))
 
     def _parse_sympy(self, value: Any) -> grammar.Expression:

@@ -248,13 +248,13 @@ class Parameter:
         """Whether the value is known to be above zero."""
         return self.positive or self.interval[0] > 0
 
-    def broken_limits(self, value: float) -> str:
-        """Return the limits that a value violates, in words; empty if it violates none.
+    def broken_limits(self, number: float) -> str:
+        """Return the limits that a number violates, in words; empty if it violates none.
 
         Parameters
         ----------
-        value : float
-            A finite number.
+        number : float
+            The finite number.
 
         Examples
         --------
@@ -262,7 +262,7 @@ class Parameter:
         ('above zero', '')
         """
         low, high = self.interval
-        if low <= value <= high and not (self.positive and value <= 0):
+        if low <= number <= high and not (self.positive and number <= 0):
             return ""
         within = "" if self.bounds is None else f"within {low:g} to {high:g}"
         above = "above zero" if self.positive else ""
@@ -493,9 +493,7 @@ def _check_derivative_names(equations: Sequence[grammar.Equation], channels: Seq
     if dotted is None:
         return
     name, base, order = dotted
-    moved = (
-        node for equation in equations for node in grammar.walk_equation(equation) if isinstance(node, grammar.Call)
-    )
+    moved = (node for each in equations for node in grammar.walk_equation(each) if isinstance(node, grammar.Call))
     if any(base in grammar.find_names(node) for node in moved):
         return
     derivative = base + "'" * order

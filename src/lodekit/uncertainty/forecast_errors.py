@@ -156,7 +156,7 @@ def calibrate_error_scale(
     expected = _expected_variance(persistence, ratios)
     # A larger reduction is an error of the linearisation.
     z = z / np.sqrt(np.maximum(expected - absorbed, (1.0 - 0.75) * expected))
-    effective_size = _effective_sample_size(np.split(z, np.cumsum([len(own) for own in errors])[:-1]), horizon_rows)
+    effective_size = effective_sample_size(np.split(z, np.cumsum([len(own) for own in errors])[:-1]), horizon_rows)
     return ForecastErrorScale(persistence, _estimate_scale(z[finite], effective_size))
 
 
@@ -171,7 +171,7 @@ def rolling_origin_scale(errors: Sequence[Array]) -> float:
     pooled = pooled[np.isfinite(pooled)]
     if len(pooled) < _MIN_FREE_RUN_ERRORS:
         return 1.0
-    effective_size = _effective_sample_size(errors, max(len(own) for own in errors))
+    effective_size = effective_sample_size(errors, max(len(own) for own in errors))
     return max(1.0, float(np.sqrt(np.mean(pooled**2)))) * _student_factor(effective_size)
 
 
@@ -208,7 +208,7 @@ def _estimate_persistence(errors: Array, variance_ratios: Array) -> float:
     return float(shares[int(np.argmax(heights))])
 
 
-def _effective_sample_size(errors: Sequence[Array], horizon_rows: int) -> float:
+def effective_sample_size(errors: Sequence[Array], horizon_rows: int) -> float:
     """Return the number of independent errors with the same information about the coverage of a band.
 
     With a correct model, errors are correlated over fewer rows than the horizon; if normal numbers have a correlation,

@@ -19,6 +19,7 @@ from lodekit.prior.observables import table_checks
 from lodekit.results.stream.stream import Stream
 from lodekit.support.labels import find_time_zone
 from lodekit.support.text import format_quantity
+from lodekit.uncertainty.forecast_errors import median_step
 from lodekit.workflow.pipeline import date_column
 
 
@@ -35,7 +36,8 @@ def read_options_of_fit(gp: LODEGP, timezone: str | None = None) -> dict[str, An
     if timezone and origin and origin.tzinfo:
         # Dates without a time zone have that of the origin.
         origin = origin.astimezone(find_time_zone(timezone))
-    return {"since": origin, "timezone": timezone, "units": gp.fit_.labels.units, "in_shell": True}
+    options = {name: value for name, value in gp.fit_.labels.read_options.items() if name != "recalled"}
+    return {**options, "since": origin, "timezone": timezone, "in_shell": True}
 
 
 def read_record(
@@ -99,7 +101,8 @@ def monitor_rows(
     """
     #: The fit, or the resumed stream, has used rows up to this time, and this number of rows at this time.
     last_time, rows_at_time, n_skipped = stream.time, stream.filter_state.rows_at_time, 0
-    previous, last_step = math.nan, math.inf
+    steps = (median_step(item.times) for part in gp.fit_.record_fits for item in part.measurements.series)
+    previous, last_step = math.nan if last_time is None else last_time, max(steps, default=0.0) or math.inf
     options = {**table_checks(gp.system), **read_options_of_fit(gp, timezone)}
 
     def choose_options(names: Sequence[str]) -> ReadOptions:
@@ -144,9 +147,7 @@ def _check_schema(gp: LODEGP, stream: Stream, schema: TableSchema) -> Iterator[s
         raise LodekitError(f"{schema.table_name}: expected a column for the known input {missing[0]}; try --map")
     if not present & measured:
         expected = ", ".join(stream.observables)
-        raise LodekitError(
-            f"{schema.table_name}: expected columns of what was measured in the fit, {expected}, got none"
-        )
+        raise LodekitError(f"{schema.table_name}: expected columns measured in the fit, {expected}, got none")
     if unused := sorted(present - inputs - measured):
         yield f"not measured in the fit, and not read: {', '.join(unused)}"
 

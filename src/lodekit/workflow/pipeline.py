@@ -10,7 +10,7 @@ import inspect
 import io
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from lodekit.errors import LodekitError
 from lodekit.results.summary import summary_dict
 from lodekit.support.arguments import Array, check_parameters
 from lodekit.support.files import MODEL_FILE, make_folder, write_atomically
-from lodekit.support.labels import Labels
 from lodekit.support.progress import track_progress
 from lodekit.support.text import describe_unknown
 from lodekit.system.files import SystemFile, read_system_file
@@ -66,8 +65,13 @@ def forecast_table(
     for own in gp.records_ if record is None else gp.fit_.for_record(record).record_names:
         fit = gp.fit_.for_record(own)
         texts = list(observables or fit.measurements.names)
-        times, mean, std = forecast_observables(fit, texts, parse_horizon(horizon, fit.clock.unit))
-        parts.append((own, mean_std_table(gp, times, texts, mean, std)))
+        ahead = parse_horizon(horizon, fit.clock.unit)
+        times, *found = forecast_observables(fit, texts, ahead)
+        # The first rows are predicted from none.
+        is_known = ahead.count_known(times, times)[:, None] > 0
+        parts.append(
+            (own, mean_std_table(gp, times, texts, *(np.where(is_known, each, np.array(None)) for each in found)))
+        )
     return _concatenate_records(gp, parts)
 
 
@@ -176,6 +180,7 @@ class FitRun:
     command: The command that reproduces it; empty if there is none.
     notes: Notes about the data, for users.
     code: Python code that repeats the fit; empty if it is unknown.
+    validation: Results of validations as text; empty if there are none.
     """
 
     gp: LODEGP
@@ -183,6 +188,7 @@ class FitRun:
     command: str = ""
     notes: tuple[str, ...] = ()
     code: str = ""
+    validation: str = ""
 
     def write(self, folder: str | Path) -> dict[str, Path]:
         """Write model, report, predictions and figures to a folder, as ``lodekit fit`` does; return the paths by name.
@@ -216,8 +222,8 @@ def fit_file(
     command : str
         The shell command, for the report.
     **arguments
-        ``header``, ``dt``, ``window`` (first and last time), ``records``, ``split_gaps`` and ``timezone`` for reading;
-        all others are arguments of `LODEGP`.
+        ``header``, ``dt``, ``window`` (first and last time), ``records``, ``split_gaps``, ``timezone`` and ``missing``
+        for reading; all others are arguments of `LODEGP`.
 
     Returns
     -------
@@ -246,19 +252,37 @@ def fit_file(
     if not isinstance(arguments.get("window", ()), tuple | list):
         raise LodekitError(f"expected window as (first, last), got {arguments['window']!r}")
     gp, source = prepare_fit(file, data, columns=columns, in_shell=bool(command), **arguments)
-    labels = gp.fit(source).labels_
+    labels = gp.fit(source).fit_.labels
     known = {**file.columns, **(columns or {})}
-    units, places = {**labels["units"], **file.units}, {name: str(column) for name, column in known.items()}
-    gp.fit_ = replace(gp.fit_, labels=Labels(file.title, units, labels["origin"], places))
+    units, places = {**labels.units, **file.units}, {name: str(column) for name, column in known.items()}
+    gp.fit_ = replace(gp.fit_, labels=replace(labels, title=file.title, units=units, columns=places))
     names = [Path(path).name if os.path.exists(path) else str(path) for path in _list_paths(data)]
     given = {**({"columns": dict(columns)} if columns else {}), **arguments}
-    defaults = {name: option.default for name, option in inspect.signature(type(gp)).parameters.items()}
+    return FitRun(gp, ", ".join(names), command, source.plain_notes, _generate_code(file, _list_paths(data), given))
+
+
+def _generate_code(file: SystemFile, data: Sequence[str | Path], arguments: Mapping[str, Any]) -> str:
+    """Return Python code that repeats a fit; without the name of a system file, the code contains its contents."""
+    from lodekit.model import LODEGP
+    from lodekit.report.document import generate_system_code
+
+    defaults = {name: option.default for name, option in inspect.signature(LODEGP).parameters.items()}
     defaults |= {"split_gaps": False, "window": (None, None)}
-    options = [f"{name}={value!r}" for name, value in given.items() if value != defaults.get(name)]
-    paths = [str(path) for path in _list_paths(data)]
-    called = ", ".join([repr(file.name), repr(paths if paths[1:] else paths[0]), *options])
-    code = f"import lodekit as lk\n\ngp = lk.fit_file({called}).gp\nprint(gp.summary())" if file.name else ""
-    return FitRun(gp, ", ".join(names), command, source.notes, code)
+    changed = {name: value for name, value in arguments.items() if value is not None}
+    # A default value is needed if the system file contains another one.
+    options = [
+        f"{name}={value!r}"
+        for name, value in changed.items()
+        if not value == defaults.get(name) == getattr(file, name, value)
+    ]
+    paths, lines = [str(path) for path in data], ["import lodekit as lk", ""]
+    if not file.name:
+        contents = ((own.name, getattr(file, own.name), own.default) for own in fields(file) if own.name != "system")
+        listed = [f"{name}={value!r}" for name, value, default in contents if value and value != default]
+        lines[1:1] = ["from lodekit.system.files import SystemFile"]
+        lines += [*generate_system_code(file.system), f"file = SystemFile({', '.join(['system', *listed])})"]
+    called = [repr(file.name) if file.name else "file", repr(paths if paths[1:] else paths[0]), *options]
+    return "\n".join([*lines, f"gp = lk.fit_file({', '.join(called)}).gp", "print(gp.summary())"])
 
 
 def prepare_fit(
@@ -272,6 +296,7 @@ def prepare_fit(
     records: str | None = None,
     split_gaps: bool = False,
     timezone: str | None = None,
+    missing: Sequence[float] | None = None,
     in_shell: bool = False,
     **arguments: Any,
 ) -> tuple[LODEGP, LoadedData]:
@@ -310,6 +335,7 @@ def prepare_fit(
         records=records or file.records or None,
         split_gaps=split_gaps or file.split_gaps,
         timezone=timezone or file.timezone,
+        missing=missing or file.missing or None,
         inputs=tuple(gp.inputs or ()),
     )
 
@@ -368,7 +394,7 @@ def compute_results(
     with track_progress("writing") as advance:
         advance(1, "report")
         texts = {"title": gp.labels_["title"], "source": fit_run.source}
-        texts |= {"command": fit_run.command, "code": fit_run.code}
+        texts |= {"command": fit_run.command, "code": fit_run.code, "validation": fit_run.validation}
         contents["report.html"] = make_report(gp, units=gp.labels_["units"], notes=fit_run.notes, **texts)
         advance(1, "predictions")
         parts = zip(gp.records_, gp.fit_.record_fits, strict=True)

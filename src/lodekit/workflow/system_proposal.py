@@ -51,7 +51,8 @@ def guess_column_roles(
 #: Words in the names of weather columns.
 _WEATHER_WORDS = (
     r"outdoor|outside|exterior|ambient|t?amb|t?ext|weather|solar|sun|irradiance|irradiation|radiation|ghi|dni|dhi|wind"
-    r"|au(?:ss|ß)en\w*|globalstrahlung|ext[eé]rieure?|oat|^t_?[ao]\s*(?:[\[(/].*|in .*)?$"
+    r"|au(?:ss|ß)en\w*|\w*strahlung|sonne|sonnenschein\w*|wetter\w*|umgebung\w*|soleil|insolation|ext[eé]rieure?"
+    r"|oat|^t_?[ao]\s*(?:[\[(/].*|in .*)?$"
 )
 #: With a room, "out" is an outdoor temperature; otherwise it may be the outlet of a heat exchanger.
 _ROOM_WORDS, _OUTDOOR_WORDS = r"room|indoor|zone|^t_?i", r"t?out"
@@ -141,6 +142,7 @@ def propose_system_file(
     channels: Sequence[str] | None = None,
     *,
     mapping: Mapping[str, str] | None = None,
+    disturbances: Mapping[str, str] | None = None,
     title: str = "",
     parameter_definitions: Mapping[str, str] | None = None,
     dt: float | None = None,
@@ -158,16 +160,16 @@ def propose_system_file(
             remark += " Write your own."
         else:
             channels = [guess.channel for guess in roles]
-            remark = (
-                "No column looks like an input, so there is no guess; write your equations, and their parameters below."
-            )
+            remark = "No column looks like an input, so there is no guess; write equations and their parameters below."
     contents = SystemFileHints(
         units=_consistent_units(preview, roles, equations, parameters),
         inputs={guess.channel: (guess.input_kind, guess.reason) for guess in roles if guess.input_kind},
+        disturbances=disturbances or {},
         columns=_explicit_columns(preview, roles, mapping or {}),
         records=preview.record_column,
         split_gaps=split_gaps,
         dt=dt,
+        missing=sorted({value for guess in roles for value in guess.column.failures}),
         parameter_options=about,
         comment=remark,
     )

@@ -14,7 +14,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.data.records import Scaling
-from lodekit.inference.spectral import fourier
+from lodekit.inference.spectral import regression
 from lodekit.prior.compile import ScalarFunctions
 from lodekit.prior.kernels import Matern, SquaredExponential
 from lodekit.prior.observables import Observables
@@ -84,7 +84,7 @@ def change_scalars(found: Any, *_: Any) -> Any:
 
 
 def tune_waves(patch: pytest.MonkeyPatch) -> None:
-    original = fourier.fourier_basis
+    original = regression.fourier_basis
     patch.setattr("lodekit.inference.spectral.posterior.fourier_basis", lambda f, t: original(f * (1 + PART), t))
 
 

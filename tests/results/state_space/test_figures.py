@@ -56,6 +56,21 @@ def test_bode_and_step_show_gain_and_time_constant_with_bands(gp: lk.LODEGP) -> 
         gp.plot_bode(frequencies="fast")
 
 
+def test_step_responses_to_all_inputs_are_drawn() -> None:
+    t, names = np.arange(30.0), ("tau", "K1", "K2")
+    inputs = {"u1": np.repeat([0.0, 1.0, 0.0], 10), "u2": np.repeat([0.0, 2.0, 1.0, 3.0, 0.0], 6)}
+    system = lk.System("tau*y' + y = K1*u1 + K2*u2", parameters={n: lk.Parameter(positive=True) for n in names})
+    plant = lk.LODEGP(
+        system.substitute({"tau": 3.0, "K1": 1.0, "K2": 2.0}), inputs=dict.fromkeys(inputs, "hold"), restarts=1
+    )
+    y = inputs["u1"] + 2 * inputs["u2"]
+    gp = plant.fit(t, {"y": y, **inputs}, units={"u1": "kW"})
+    panels = gp.plot_step().axes
+    assert [panel.get_title() for panel in panels] == ["u1 from 0 to 1 kW", "u2 from 0 to 1"]
+    assert [panel.lines[0].get_ydata()[-1] for panel in panels] == pytest.approx([1.0, 2.0], rel=0.01)
+    assert len(gp.plot_step(input="u2").axes) == 1
+
+
 def test_dollars_begin_no_formula(gp: lk.LODEGP) -> None:
     assert [panel.get_ylabel() for panel in gp.plot().axes] == ["y (K)", "u (\\$)\n(known)"]
     [panel] = gp.plot_parameters("K", others="fixed", points=5, units={"K": "$/$"}).axes

@@ -265,7 +265,7 @@ def test_rows_that_make_no_sense_are_refused_and_change_nothing() -> None:
     refused(stream, "got 'z'", now + 1.0, {"z": 1.0}, {"u": 0.0})
     refused(stream, "got 'z'", now + 1.0, {"y": 1.0}, {"u": 0.0, "z": 1.0})
     refused(stream, "known input u in every row", now + 1.0, {"y": 1.0})
-    refused(stream, "linear between its samples", now + 1.0, {"y": 1.0}, {"u": math.nan})
+    refused(stream, "linear between samples", now + 1.0, {"y": 1.0}, {"u": math.nan})
     refused(stream, "number for y, got 'high'", now + 1.0, {"y": "high"}, {"u": 0.0})
     refused(stream, "number for y, got int", now + 1.0, {"y": 10**400}, {"u": 0.0})
     refused(stream, "times", 10**400, {"y": 1.0}, {"u": 0.0})

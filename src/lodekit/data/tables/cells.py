@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,11 +19,15 @@ _IS_DIGIT = np.isin(np.arange(256), list(b"0123456789"))
 _SWAP_POINT_AND_COMMA = np.arange(256, dtype=np.uint8)
 _SWAP_POINT_AND_COMMA[[ord("."), ord(",")]] = ord(","), ord(".")
 #: Cells without a value, in lower case.
-MISSING_MARKERS = (
-    *("", "na", "n/a", "nan", "-nan", "null", "none", "-", "--", "---", "?"),
-    # Errors of spreadsheets, in English and German.
-    *("#n/a", "#nv", "#value!", "#wert!", "#div/0!", "#ref!", "#bezug!"),
+MISSING_MARKERS = ("", "na", "n/a", "nan", "-nan", "null", "none", "-", "--", "---", "?")
+#: Errors of spreadsheets (in English and German) and of loggers, in lower case; notes count them.
+FAILURE_MARKERS = (
+    *("#n/a", "#nv", "#value!", "#wert!", "#div/0!", "#ref!", "#bezug!", "#num!", "#zahl!", "#name?", "1.#qnan"),
+    *("err", "error", "bad", "bad input", "fault", "fail", "failed", "failure", "invalid", "missing", "no data"),
+    *("nodata", "offline", "overflow", "underflow", "overrange", "timeout", "i/o timeout", "ol", "***", "nan(ind)"),
 )
+#: Numbers that loggers write for failures, and their negatives.
+_FAILURE_VALUES = (99, 99.9, 999, 999.9, 9999, 9999.9, 99999, 999999, 6999, 7999, 32767, 32768, 65535, 1e30)
 #: The first rows of a block answer most questions.
 _SAMPLE_ROWS = 1000
 _NUMBER_PATTERN = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*|,\d+)?|[.,]\d+)(?:e[+-]?\d+)?|inf(?:inity)?)", re.IGNORECASE)
@@ -40,7 +45,7 @@ def is_data_cell(text: str) -> bool:
     """
     text = text.strip()
     number = _NUMBER_PATTERN.fullmatch(text) or _THOUSANDS_PATTERN.fullmatch(text)
-    return bool(number) or is_missing(text) or is_date(text)
+    return bool(number) or is_missing(text) or is_date(text) or (text[:1] == "#" and text.lower() in FAILURE_MARKERS)
 
 
 def is_missing(text: str) -> bool:
@@ -57,7 +62,26 @@ def is_missing(text: str) -> bool:
 def normalize_missing(column: StringColumn) -> StringColumn:
     """Return the texts of a column without surrounding white space; those that mark missing values become empty."""
     texts = column.strip()
-    return texts.mask(texts.equals_any(MISSING_MARKERS))
+    return texts.mask(texts.equals_any((*MISSING_MARKERS, *FAILURE_MARKERS)))
+
+
+def find_failure_values(values: Array) -> tuple[float, ...]:
+    """Return the repeated values that loggers write for failures, if they are far from all other values.
+
+    Shapes: values (n,).
+
+    Examples
+    --------
+    >>> find_failure_values(np.array([20.1, -999.0, 20.3, 20.2, 9999.0, 20.4, -999.0, 9999.0]))
+    (-999.0, 9999.0)
+    """
+    numbers, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    is_suspect = np.isin(np.abs(numbers), _FAILURE_VALUES)
+    others = numbers[~is_suspect]
+    if len(others) < 3:
+        return ()
+    distance = np.maximum(others[0] - numbers, numbers - others[-1])
+    return tuple(numbers[is_suspect & (counts > 1) & (distance > others[-1] - others[0])].tolist())
 
 
 @dataclass(frozen=True)
@@ -71,6 +95,7 @@ class NumberFormat:
         have no mark.
     example_rows: The row of the first cell with the mark, under ``""``, and of the first number of each column, by
         its name.
+    failures: The number of cells by column and text that mark failures.
     """
 
     decimal_mark: str = ""
@@ -78,6 +103,7 @@ class NumberFormat:
     is_unambiguous: bool = False
     ambiguous_cells: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
     example_rows: Mapping[str, str] = field(default_factory=dict)
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __add__(self, other: NumberFormat) -> NumberFormat:
         if self.decimal_mark and other.decimal_mark and self.decimal_mark != other.decimal_mark:
@@ -99,7 +125,7 @@ class NumberFormat:
             ambiguous[name] = (own_cell or cell, own_bare or bare)
         mark, unambiguous = self.decimal_mark or other.decimal_mark, self.is_unambiguous or other.is_unambiguous
         types, examples = {**self.column_types, **other.column_types}, {**other.example_rows, **self.example_rows}
-        return NumberFormat(mark, types, unambiguous, ambiguous, examples)
+        return NumberFormat(mark, types, unambiguous, ambiguous, examples, self.failures + other.failures)
 
     def describe(self, separator: str) -> list[str]:
         """Return notes about the number format after all cells are read; raise if 1,234 probably means 1234.
@@ -108,6 +134,9 @@ class NumberFormat:
         thousands if some of a column have three digits after the mark and the others have no mark.
         """
         notes = [f"decimal {'comma' if self.decimal_mark == ',' else 'point'}"]
+        for name in dict.fromkeys(name for name, _ in self.failures):
+            own = {text: count for (column, text), count in self.failures.items() if column == name}
+            notes.append(f"column {name}: {sum(own.values())} failures read as missing ({', '.join(own)})")
         if self.is_unambiguous:
             return notes
         for name, (cell, bare) in self.ambiguous_cells.items():
@@ -147,7 +176,10 @@ def parse_number_columns(
         where[""] = locations.format_row(min(rows))
     decimal_mark = decimal_mark if marked else ""
     unambiguous, ambiguous = _detect_thousands(texts, decimal_mark, separator)
-    return dict(found), NumberFormat(decimal_mark, kinds, unambiguous, ambiguous, where)
+    raw = {name: column.strip() for name, column in columns.items() if texts is not columns}
+    failed = {name: column.select(column.equals_any(FAILURE_MARKERS)).to_list() for name, column in raw.items()}
+    failures = Counter((name, cell) for name, cells in failed.items() for cell in cells)
+    return dict(found), NumberFormat(decimal_mark, kinds, unambiguous, ambiguous, where, failures)
 
 
 def parse_mostly_numbers(column: StringColumn) -> Array | None:

@@ -33,6 +33,11 @@ class ArgumentSyntax:
             return " ".join(f"--map {shlex.quote(name)}={shlex.quote(str(own))}" for name, own in columns.items())
         return f"columns={dict(columns)!r}"
 
+    def missing_values(self, values: Sequence[float]) -> str:
+        """Return the argument that names numbers for missing values."""
+        texts = [f"{value:g}" for value in values]
+        return f"--missing {' --missing '.join(texts)}" if self.in_shell else f"missing=[{', '.join(texts)}]"
+
     @property
     def record_column(self) -> str:
         """The argument that names the column of the record."""
@@ -57,16 +62,7 @@ class ArgumentSyntax:
 #: Stands for a column if a channel is not to be read.
 IGNORED_COLUMN = "-"
 _TIME_NAMES = (
-    "time",
-    "times",
-    "timestamp",
-    "date",
-    "datetime",
-    "date_time",
-    "date time",
-    "zeit",
-    "datum",
-    "zeitstempel",
+    *("time", "times", "timestamp", "date", "datetime", "date_time", "date time", "zeit", "datum", "zeitstempel"),
 )
 _BRACKETED_UNIT_PATTERN = re.compile(r"\s*(?:\[[^\[\]]*\]|\([^()]*\))$")
 #: The unit of a time may follow it without brackets.
@@ -495,6 +491,8 @@ def _require_conversion(name: str, column: str, own: str, target: str) -> UnitCo
         what = f"column {column} is in {own}, according to its name"
         if unit_from_name(column, is_time=name == "t") != own:
             what = f"dates and durations in column {column} are seconds"
+        if unknown := [unit for unit in (own, target) if not is_known_unit(unit)]:
+            what = f"unknown unit {unknown[0]}: {what}"
         raise DataError(
             f"{what}, but {name} is in {target} ([units] in the system file, or the labels of the fit), and one cannot "
             "be converted to the other; correct the unit, or the name of the column"

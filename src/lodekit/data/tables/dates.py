@@ -298,3 +298,10 @@ def _parse_number(text: str) -> float | None:
         return float(text.replace(",", ".") if _DECIMAL_COMMA_PATTERN.match(text) else text)
     except ValueError:
         return None
+
+
+def describe_time_type(date: datetime | None) -> str:
+    """Return the type of times: numbers, or dates with or without a time zone."""
+    if date is None:
+        return "times as numbers"
+    return f"dates with{'out' if date.tzinfo is None else ''} a time zone"

@@ -357,3 +357,8 @@ def dataframe_library(source: Any) -> str:
     first = source[0] if isinstance(source, list | tuple) and source else source
     root = type(first).__module__.partition(".")[0]
     return {"dask": "pandas", "pandas": "pandas", "polars": "polars", "pyarrow": "pyarrow"}.get(root, "")
+
+
+def is_dataframe(source: Any) -> bool:
+    """Return whether something is a table with named columns."""
+    return hasattr(type(source), "columns") and not isinstance(source, np.ndarray)

@@ -18,10 +18,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lodekit.data.tables.cells import NumberFormat, normalize_missing, parse_number_columns
+from lodekit.data.tables.cells import NumberFormat, is_missing, normalize_missing, parse_number_columns
 from lodekit.data.tables.columns import ColumnMapping, format_column_list, is_time_name, resolve_columns
 from lodekit.data.tables.dates import DateFormat, Durations, Timestamps, detect_date_format, is_date, parse_dates
-from lodekit.data.tables.frames import ArrayTable, ColumnReader, DataFrameTable, TableBlock, is_time_index, read_series
+from lodekit.data.tables.frames import (
+    ArrayTable,
+    ColumnReader,
+    DataFrameTable,
+    TableBlock,
+    index_to_column,
+    is_dask_dataframe,
+    is_dataframe,
+    is_time_index,
+    read_series,
+)
 from lodekit.data.tables.parquet import ParquetFile
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.data.tables.text import FileOpener, TextFile, as_data_errors, read_pipe
@@ -29,6 +39,9 @@ from lodekit.errors import DataError
 from lodekit.support.arguments import Array, Mask, as_float_array
 from lodekit.support.interval_means import parse_interval
 from lodekit.support.units import UnitConversion
+
+#: Part of the note about local times at a clock change.
+CLOCK_CHANGE = "jump by an hour at"
 
 
 @dataclass(frozen=True)
@@ -93,7 +106,7 @@ class TimeOrder:
             raise DataError(f"expected times in column {column}, got {number} in {self.count} rows; {remedy}")
         back = min(self.max_drop, self.max_rise)
         hint = (
-            f"the local times in column {column} jump by an hour at {self.clock_changes[0][0]}, as clocks do when "
+            f"the local times in column {column} {CLOCK_CHANGE} {self.clock_changes[0][0]}, as clocks do when "
             "daylight-saving time begins or ends; give the time zone, such as timezone='Europe/Berlin' or --timezone "
             "Europe/Berlin, or write times in UTC or with their offset, such as 2024-10-27 02:30+01"
             if self.clock_changes
@@ -109,7 +122,7 @@ class TimeOrder:
                 f"expected times in column {column}, nearly in order, got numbers that go up and down ({self.low:g} to "
                 f"{self.high:g}, and back by {back:g}). If it is the time, sort the rows by it; if it starts "
                 f"again, these are several records: specify the column of the record, {records}, or a file for each. "
-                f"Otherwise {remedy}{hint and f'. Or {hint}'}"
+                f"Otherwise {remedy}{f'. Or {hint}' * (n_repeated > 0)}"
             )
         return [f"times in column {column} go back by up to {back:g}"] if back else [hint] if hint else []
 
@@ -117,6 +130,7 @@ class TimeOrder:
 def _find_clock_changes(times: Array, schema: TableSchema) -> tuple[tuple[str, bool], ...]:
     """Return dates at which local times go back by about an hour, or jump by one on a Sunday before 4:00.
 
+    None if there are more than two in a year.
     Each date is paired with whether an hour is repeated.
     """
     if schema.origin is None or schema.origin.tzinfo is not None or len(times) < 3:
@@ -130,11 +144,13 @@ def _find_clock_changes(times: Array, schema: TableSchema) -> tuple[tuple[str, b
     is_jump = goes_back | (np.abs(np.abs(steps - typical) - 1.0) <= 0.5 * max(typical, 0.0))
     places = np.flatnonzero(is_jump)[:100]
     dates = [(k, schema.origin + timedelta(hours=float(hours[k + 1]))) for k in places]
-    return tuple(
+    found = tuple(
         (f"{date:%Y-%m-%d %H:%M}", bool(steps[k] <= 0.0))
         for k, date in dates
         if goes_back[k] or (date.weekday() == 6 and date.hour < 4)
     )
+    # Clocks change twice a year; rows in disorder jump more often.
+    return found if len(found) <= 2 + float(np.ptp(hours)) / 4380.0 else ()
 
 
 @dataclass(frozen=True)
@@ -151,6 +167,7 @@ class TableSchema:
     conversions: Unit conversions to the units of the model, by observable, ``t`` and ``std(x)``; those without effect
         are omitted.
     window: Rows with times outside are left out.
+    missing: Numbers that mark missing values.
     notes: Notes about units.
     """
 
@@ -164,6 +181,7 @@ class TableSchema:
     time_unit: str = ""
     conversions: Mapping[str, UnitConversion] = field(default_factory=dict)
     window: tuple[float, float] = (-np.inf, np.inf)
+    missing: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -467,6 +485,8 @@ def read_block(block: TableBlock, schema: TableSchema) -> TableData:
             raise DataError(f"{where}, column {name}: expected a finite number, got {value}")
     _check_no_missing_times(np.isnan(numbers[columns.time]), columns.time, places)
     values = {name: numbers[column] for name, column in columns.values.items()}
+    if schema.missing:
+        values = {name: np.where(np.isin(own, schema.missing), np.nan, own) for name, own in values.items()}
     noise = {name: _check_noise_column(column, numbers[column], places) for name, column in columns.noise.items()}
     labels = _parse_record_labels(content[columns.record], columns.record, places) if columns.record else None
     return _convert_and_crop(TableData(numbers[columns.time], values, noise, numerals, labels, schema.origin), schema)
@@ -485,8 +505,8 @@ def _convert_and_crop(records: TableData, plan: TableSchema) -> TableData:
 
 def _parse_record_labels(column: Any, name: str, places: RowLocations) -> NDArray[Any]:
     """Return the record names in a column, one for each row; integers have no decimal point."""
-    texts = normalize_missing(column).to_list() if isinstance(column, StringColumn) else column.tolist()
-    absent = np.array([cell is None or str(cell) in ("nan", "") for cell in texts], dtype=bool)
+    texts = column.strip().to_list() if isinstance(column, StringColumn) else column.tolist()
+    absent = np.array([cell is None or is_missing(str(cell)) for cell in texts], dtype=bool)
     if absent.any():
         raise DataError(f"expected a record in every row, column {name} has none in {places.format_rows(absent)}")
     return np.array([str(int(c)) if isinstance(c, float) and c.is_integer() else str(c) for c in texts], dtype=object)
@@ -549,8 +569,11 @@ def describe_times(schema: TableSchema) -> list[str]:
     """Return notes about the origin and unit of times, and about conversions."""
     if schema.origin is None:
         return list(schema.notes)
-    seconds = "seconds" if "t" not in schema.conversions else "counted"
-    return [f"times are {seconds} since {schema.origin}", *schema.notes]
+    converted = "t is converted from s to "
+    units = [text.removeprefix(converted) for text in schema.notes if text.startswith(converted)]
+    advice = '; for hours, use units={"t": "h"} (or t = "h" under [units] in a system file)'
+    counted = f"counted in {units[0]} since {schema.origin}" if units else f"seconds since {schema.origin}{advice}"
+    return [f"times are {counted}", *(text for text in schema.notes if not text.startswith(converted))]
 
 
 def describe_file(source: TableSource, number_format: NumberFormat) -> list[str]:
@@ -600,3 +623,60 @@ def _check_noise_column(column: str, noise: Array, places: RowLocations) -> Arra
         where, got = f"{places.format_row(record)}, column {column}", f"{noise[record]:g}"
         raise DataError(f"{where}: expected a standard deviation of zero or more, got {got}")
     return noise
+
+
+def read_dataframe_columns(frame: Any, channels: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of a DataFrame whose times are given separately."""
+    table = UniformlySampledTable(DataFrameTable(frame), 1.0)
+    names = table.table.names
+    called = dict(zip(names, names, strict=True))
+    if not table.allows_column_numbers:
+        if [*names] != [str(number) for number in range(len(channels))]:
+            expected, got = ", ".join(channels), format_column_list(names)
+            raise DataError(f"expected columns called like channels, {expected}, got the numbers {got}; rename them")
+        # Numbered columns come from an array that was converted to a DataFrame.
+        called = dict(zip(names, channels, strict=True))
+    if times := [name for name in names if is_time_name(name)]:
+        raise DataError(
+            f"expected values alone beside the times, got a column {times[0]} as well; leave it out, or give the "
+            "DataFrame alone: fit(df)"
+        )
+    if len(set(names)) < len(names):
+        raise DataError(f"expected different names of columns, got {format_column_list(names)}")
+    columns = ColumnMapping(table.time, {name: column for column, name in called.items()}, {})
+    plan = TableSchema("the DataFrame", columns)
+    with prefix_errors(plan.table_name):
+        return dict(read_all(table, plan, ()).values)
+
+
+def to_dataframe(source: Any, channels: Sequence[str]) -> Any:
+    """Return a table in memory as a DataFrame; None if the source is not a table."""
+    if is_dask_dataframe(source):
+        return None
+    if is_dataframe(source):
+        return index_to_column(source)
+    if isinstance(source, Mapping):
+        return table_from_columns(source)
+    if isinstance(source, np.ndarray) and source.dtype.names:
+        return table_from_columns({name: source[name] for name in source.dtype.names})
+    if hasattr(source, "to_dataframe"):  # xarray objects
+        try:
+            return index_to_column(source.to_dataframe())
+        except (TypeError, ValueError) as problem:
+            raise DataError(f"expected something like a table, got {type(source).__name__}: {problem}") from None
+    if hasattr(source, "to_frame") and hasattr(source, "index") and not hasattr(source, "levels"):
+        name = channels[0] if source.name is None and len(channels) == 1 else source.name
+        if name is None:
+            raise DataError(f"expected a Series with a name, one of {', '.join(channels)}; rename it so")
+        return index_to_column(source.to_frame(name=name))
+    return None
+
+
+def merge_notes(plans: Sequence[TableSchema], notes: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return notes about several files without repetition; each names its files unless it applies to all."""
+    about: dict[str, list[str]] = {}
+    for plan, own in zip(plans, notes, strict=True):
+        for note in own:
+            about.setdefault(note, []).append(Path(plan.table_name).name)
+    suffix = {note: "" if len(w) == len(plans) else f" ({format_column_list(w)})" for note, w in about.items()}
+    return tuple(note + suffix[note] for note in about)

@@ -3,7 +3,5 @@
 - `candidates`: collects guesses, and completes them to starting points.
 - `input_output`: equations between measured observables, by elimination.
 - `weak_form`: least squares of the weak form of these equations, and a scan of delays.
-- `gradient_matching`: least squares of the equations with smoothed derivatives.
-- `periodogram`: poles from damped oscillations in the data.
-- `variable_projection`: least squares of simulations.
+- `undriven`: gradient matching, and poles from damped oscillations in the data.
 """

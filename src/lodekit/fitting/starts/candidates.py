@@ -15,9 +15,8 @@ from lodekit.data.records import Measurements
 from lodekit.fitting import search_options as options
 from lodekit.fitting.objective import Objective
 from lodekit.fitting.parameter_vector import ParameterLayout
-from lodekit.fitting.starts.gradient_matching import fit_gradient_matching
 from lodekit.fitting.starts.input_output import derive_input_output_equations
-from lodekit.fitting.starts.periodogram import fit_oscillations
+from lodekit.fitting.starts.undriven import fit_gradient_matching, fit_oscillations
 from lodekit.fitting.starts.weak_form import fit_weak_form, scan_delays
 from lodekit.inference.engine import Engine
 from lodekit.inference.kalman.state_space import unit_disturbance_variance

@@ -139,9 +139,7 @@ def _input_series(system: System, inputs: Mapping[str, InputSignal]) -> list[Tim
     """Return known inputs and delayed inputs as series without noise; the latter are not shifted yet."""
     known = dict(inputs)
     known |= {name: known[name.channel] for name in system.delayed_channels if name.channel in known}
-    return [
-        TimeSeries(name, signal.times, signal.values, np.zeros(len(signal.times))) for name, signal in known.items()
-    ]
+    return [TimeSeries(name, own.times, own.values, np.zeros(len(own.times))) for name, own in known.items()]
 
 
 def _eliminate_unmeasured(
@@ -180,6 +178,4 @@ def _free_parameters_occurring(
 def parameters_occurring(ring: ScalarRing, elements: Sequence[Element]) -> set[int]:
     """Return the numbers of the parameters that occur in some elements of a ring."""
     offset = len(ring.constants)
-    return {
-        k for element in elements for exponents in ring.terms(element) for k, e in enumerate(exponents[offset:]) if e
-    }
+    return {k for element in elements for powers in ring.terms(element) for k, e in enumerate(powers[offset:]) if e}

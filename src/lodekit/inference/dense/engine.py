@@ -10,23 +10,8 @@ from scipy.linalg import blas, lapack, solve_triangular
 
 from lodekit.data.records import Measurements
 from lodekit.errors import AccuracyError
-from lodekit.inference.dense.covariance import (
-    DenseData,
-    KernelDerivatives,
-    assemble_covariance,
-    contract_kernel_gradient,
-    evaluate_kernel_derivatives,
-    split_observable_pairs,
-    symmetrize,
-)
-from lodekit.inference.dense.evidence import (
-    CovarianceFactor,
-    assemble_gradient,
-    build_covariance_terms,
-    gaussian_log_density,
-    measurement_prior_variance,
-    rounding_error,
-)
+from lodekit.inference.dense import evidence
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.inference.dense.posterior import ChannelPosterior, DensePosterior
 from lodekit.inference.dense.torch_evidence import evaluate_on_device, factorize_on_device
 from lodekit.inference.engine import (
@@ -55,17 +40,19 @@ _TOO_MANY_FREQUENCIES_MESSAGE = (
 @np.errstate(all="ignore")
 def factorize_covariance(
     data: DenseData, hyper: Hyperparameters, *, with_gradient: bool = False
-) -> CovarianceFactor | None:
+) -> evidence.CovarianceFactor | None:
     """Return the Cholesky factor of the data covariance, with jitter under the channel prior; None if not finite."""
-    prepared = build_covariance_terms(data, hyper, with_gradient=with_gradient)
+    prepared = evidence.build_covariance_terms(data, hyper, with_gradient=with_gradient)
     if prepared is None:
         return None
-    stacks: list[KernelDerivatives] = []
+    stacks: list[evidence.KernelDerivatives] = []
     lagged, blocks = None, None
     if data.prior.channels is None:
         order, windows = prepared.kernel_order, prepared.coefficients.windows
         for latent, ell in zip(data.prior.kernels, hyper.lengthscales.tolist(), strict=True):
-            stacks.append(evaluate_kernel_derivatives(data, latent, ell, order, windows, with_gradient=with_gradient))
+            stacks.append(
+                evidence.evaluate_kernel_derivatives(data, latent, ell, order, windows, with_gradient=with_gradient)
+            )
     else:
         lagged = data.channel_covariance(prepared.coefficients, hyper, prepared.noise_variance)
         if lagged is None:
@@ -73,7 +60,7 @@ def factorize_covariance(
         blocks = lagged.blocks()
     residual = prepared.residual
     for jitter in (0.0,) if lagged is None else (0.0, *(10.0**k for k in range(-14, -5))):
-        K = assemble_covariance(data, stacks, prepared, blocks)
+        K = evidence.assemble_covariance(data, stacks, prepared, blocks)
         diagonal = np.einsum("ii->i", K)
         if not np.isfinite(diagonal).all():
             return None
@@ -87,20 +74,20 @@ def factorize_covariance(
         return None
     alpha, _ = lapack.dpotrs(factor, residual, lower=1)
     half_log_det = float(np.log(np.einsum("ii->i", factor)).sum())
-    value = gaussian_log_density(float(residual @ alpha), half_log_det, len(residual))
+    value = evidence.gaussian_log_density(float(residual @ alpha), half_log_det, len(residual))
     missed = lagged.unresolved_share if lagged else None
-    error = rounding_error(sizes, alpha, 1.0 / prepared.noise_variance, missed)
+    error = evidence.rounding_error(sizes, alpha, 1.0 / prepared.noise_variance, missed)
     if added or error > 1e-9 * max(len(residual), abs(value)):
         # The noise only bounds the diagonal of the inverse: compute it, and variances without cancellation.
         if blocks is None:
-            sizes = measurement_prior_variance(data, hyper, prepared, absolute=True)
+            sizes = evidence.measurement_prior_variance(data, hyper, prepared, absolute=True)
         root, _ = lapack.dtrtri(factor, lower=1)
         inverse = np.sum(np.tril(root) ** 2, axis=0)
-        error = rounding_error(sizes, alpha, inverse, missed)
+        error = evidence.rounding_error(sizes, alpha, inverse, missed)
         # No eigenvalue of the covariance without jitter is below the noise, which bounds the terms beyond first order.
         bound = 1.0 + added / float(prepared.noise_variance.min())
         error += 0.5 * added * float(alpha @ alpha + inverse.sum()) * bound
-    return CovarianceFactor(prepared, factor, alpha, value, error, stacks, lagged, added)
+    return evidence.CovarianceFactor(prepared, factor, alpha, value, error, stacks, lagged, added)
 
 
 @dataclass(frozen=True)
@@ -148,15 +135,15 @@ class DenseEngine(StackedEngine):
         # G is half of alpha alpha^T - K^-1, of which the lower triangle is known.
         G = blas.dsyr(-1.0, state.alpha, lower=1, a=inverse, overwrite_a=1)
         G *= -0.5
-        symmetrize(G)
+        evidence.symmetrize(G)
         data = self.data
-        blocks = split_observable_pairs(data, G) if data.prior.kernels else G
+        blocks = evidence.split_observable_pairs(data, G) if data.prior.kernels else G
         contracted = [
-            contract_kernel_gradient(data, stack, blocks, k, float(hyper.lengthscales[k]))
+            evidence.contract_kernel_gradient(data, stack, blocks, k, float(hyper.lengthscales[k]))
             for k, stack in enumerate(state.kernel_derivatives)
         ]
         on_modes = G @ data.gather_rows(state.terms.basis) if data.prior.groups else np.zeros((len(G), 0))
-        found = assemble_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
+        found = evidence.assemble_gradient(data, hyper, state, contracted, on_modes, np.einsum("ii->i", G))
         channels = data.channel_coefficients(hyper.theta)
         if state.channel_covariance is None or channels is None:
             return found
@@ -167,7 +154,7 @@ class DenseEngine(StackedEngine):
         scales = {"lengthscales": pulled.log_lengthscales, "amplitudes": pulled.log_amplitudes}
         return replace(found, gradient=replace(found.gradient, theta=theta, **scales))
 
-    def _factorize(self, hyper: Hyperparameters) -> CovarianceFactor | None:
+    def _factorize(self, hyper: Hyperparameters) -> evidence.CovarianceFactor | None:
         """Return the factorized covariance of the data; None if it is not finite."""
         if self.device is None:
             return factorize_covariance(self.data, hyper)
@@ -204,7 +191,7 @@ class DenseEngine(StackedEngine):
         if self.prior.channels is None:
             return ""
         with np.errstate(all="ignore"):
-            prepared = build_covariance_terms(self.data, hyper, with_gradient=False)
+            prepared = evidence.build_covariance_terms(self.data, hyper, with_gradient=False)
             if prepared is None:
                 return ""
             covariance = self.data.channel_covariance(prepared.coefficients, hyper, prepared.noise_variance)
@@ -292,7 +279,7 @@ def compute_dense_innovations(
     else:
         # Modes may be far larger than the noise, which would be lost in a sum of their squares.
         with np.errstate(all="ignore"):
-            prepared = build_covariance_terms(data, hyper, with_gradient=False)
+            prepared = evidence.build_covariance_terms(data, hyper, with_gradient=False)
         if prepared is None:
             return None
         terms, modes = prepared, data.gather_rows(prepared.basis) * data.prior.mode_std(hyper.mode_amplitudes)

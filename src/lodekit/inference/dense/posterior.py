@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
 from lodekit.errors import LodekitError
-from lodekit.inference.dense.covariance import DenseData
-from lodekit.inference.dense.evidence import CovarianceFactor, measurement_prior_variance
+from lodekit.inference.dense.evidence import CovarianceFactor, DenseData, measurement_prior_variance
 from lodekit.inference.stacked_measurements import StackedPosterior
 from lodekit.prior.channel_prior.quadrature import FrequencyPanels, build_frequency_panels
 from lodekit.prior.channel_prior.spectral_density import ConditionedDensity
@@ -34,6 +32,7 @@ from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 from lodekit.prior.spectra import SpectralPoint
 from lodekit.support.arguments import Array, ComplexArray, Mask
+from lodekit.support.recent import RecentResults
 
 #: A set of s functions: for each free function its derivatives in scaled time, the lowest first, as averages over each
 #: of w intervals, (w, order, n, s); and the weights of the basis functions of the modes, (r, s).
@@ -222,11 +221,7 @@ class ChannelPosterior(DensePosterior):
     data, hyper, factor: As in `DensePosterior`.
     """
 
-    _views: dict[Any, _FourierView] = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Waves are large and quickly computed again.
-        return {**self.__dict__, "_views": {}}
+    _views: RecentResults = field(default_factory=RecentResults, init=False, compare=False, repr=False)
 
     @property
     def mean_rounding_error(self) -> float:
@@ -296,10 +291,9 @@ class ChannelPosterior(DensePosterior):
         back, windows = observables.longest_window, _averaging_windows(coefficients)
         left, right = min(low, float(scaled.min(initial=low + back)) - back), max(high, float(scaled.max(initial=high)))
         key = (left, right, coefficients.free.tobytes(), coefficients.free.shape, windows.tobytes(), whole_range)
-        if key not in self._views:
-            self._views.clear()
-            self._views[key] = self._build_view(observables, coefficients, right - left, whole_range=whole_range)
-        return self._views[key]
+        return self._views.find(
+            key, lambda: self._build_view(observables, coefficients, right - left, whole_range=whole_range)
+        )
 
     def _build_view(
         self, observables: Observables, coefficients: Coefficients, max_lag: float, *, whole_range: bool

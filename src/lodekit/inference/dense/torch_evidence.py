@@ -12,15 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from lodekit.inference.dense.covariance import CovarianceTerms, DenseData
-from lodekit.inference.dense.evidence import (
-    CovarianceFactor,
-    assemble_gradient,
-    build_covariance_terms,
-    gaussian_log_density,
-    measurement_prior_variance,
-    rounding_error,
-)
+from lodekit.inference.dense import evidence
+from lodekit.inference.dense.evidence import DenseData
 from lodekit.inference.engine import Evidence
 from lodekit.prior.prior import Hyperparameters
 from lodekit.support.arguments import Array
@@ -52,7 +45,7 @@ def _select_block(data: DenseData, stack: Any, i: int, j: int) -> Any:
     return stack[rows][:, columns]
 
 
-def _covariance(data: DenseData, hyper: Hyperparameters, terms: CovarianceTerms, device: Any) -> Any:
+def _covariance(data: DenseData, hyper: Hyperparameters, terms: evidence.CovarianceTerms, device: Any) -> Any:
     """Return the covariance of the data without noise; only the lower triangle is meaningful."""
     # Not `assemble_covariance`, which needs all derivatives in memory at once.
     import torch
@@ -75,13 +68,13 @@ def _covariance(data: DenseData, hyper: Hyperparameters, terms: CovarianceTerms,
 
 def factorize_on_device(
     data: DenseData, hyper: Hyperparameters, device: Any, *, with_gradient: bool = False
-) -> tuple[CovarianceFactor, Any, Any] | None:
+) -> tuple[evidence.CovarianceFactor, Any, Any] | None:
     """Return the factorization without its matrix, the Cholesky factor and alpha on the device; None if not finite."""
     # LAPACK overwrites the covariance, PyTorch does not: the steps are those of `factorize_covariance`.
     import torch
 
     with np.errstate(all="ignore"), torch.no_grad():
-        terms = build_covariance_terms(data, hyper, with_gradient=with_gradient)
+        terms = evidence.build_covariance_terms(data, hyper, with_gradient=with_gradient)
         if terms is None:
             return None
         K = _covariance(data, hyper, terms, device)
@@ -97,12 +90,12 @@ def factorize_on_device(
         residual = torch.as_tensor(terms.residual, device=device)[:, None]
         alpha = torch.cholesky_solve(residual, factor)
         half_log_det = float(torch.log(factor.diagonal()).sum())
-        value = gaussian_log_density(float((residual * alpha).sum()), half_log_det, len(residual))
-        sizes = measurement_prior_variance(data, hyper, terms, absolute=True)
+        value = evidence.gaussian_log_density(float((residual * alpha).sum()), half_log_det, len(residual))
+        sizes = evidence.measurement_prior_variance(data, hyper, terms, absolute=True)
         # The inverse is not computed here; the noise bounds its diagonal.
         on_host = alpha[:, 0].cpu().numpy()
-        error = rounding_error(sizes, on_host, 1.0 / terms.noise_variance)
-        return CovarianceFactor(terms, np.zeros((0, 0)), on_host, value, error, []), factor, alpha[:, 0]
+        error = evidence.rounding_error(sizes, on_host, 1.0 / terms.noise_variance)
+        return evidence.CovarianceFactor(terms, np.zeros((0, 0)), on_host, value, error, []), factor, alpha[:, 0]
 
 
 def invert_triangular(matrix: Any) -> None:
@@ -187,10 +180,12 @@ def evaluate_on_device(data: DenseData, hyper: Hyperparameters, device: Any) -> 
         diagonal, on_modes = _form_evidence_sensitivity(data, state.terms, G, alpha)
         order = state.terms.kernel_order
         contracted = [_contract_on_device(data, hyper, G, number, order) for number in range(len(data.prior.kernels))]
-        return assemble_gradient(data, hyper, state, contracted, on_modes, diagonal)
+        return evidence.assemble_gradient(data, hyper, state, contracted, on_modes, diagonal)
 
 
-def _form_evidence_sensitivity(data: DenseData, terms: CovarianceTerms, G: Any, alpha: Any) -> tuple[Array, Array]:
+def _form_evidence_sensitivity(
+    data: DenseData, terms: evidence.CovarianceTerms, G: Any, alpha: Any
+) -> tuple[Array, Array]:
     """Replace the lower triangle of K^-1 by that of ``(alpha alpha^T - K^-1)/2``, in place; fill diagonal blocks.
 
     Returns its diagonal, and its product with the basis functions of the modes.

@@ -37,6 +37,7 @@ from lodekit.prior.input_response.mean import ChunkStates
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.arguments import Array, IndexArray
+from lodekit.support.recent import RecentResults
 
 #: Number of rows in memory at the same time; irregular ones take about a kilobyte each.
 ROWS_IN_MEMORY = 100_000
@@ -57,10 +58,7 @@ class OutOfCorePosterior(BasePosterior):
     boundaries: tuple[BoundaryConditions, ...]
     value: float
     error: float
-    _cached_batch: dict[int, KalmanPosterior] = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cached_batch": {}}
+    _posteriors: RecentResults = field(default_factory=RecentResults, init=False, compare=False, repr=False)
 
     def check_exact_values(self) -> None:
         """Raise if the mean does not meet exact values in some batch."""
@@ -151,14 +149,15 @@ class OutOfCorePosterior(BasePosterior):
 
     def get_batch_posterior(self, batch: int) -> KalmanPosterior:
         """Return the posterior in one batch; the last one is cached."""
-        if batch not in self._cached_batch:
+
+        def compute() -> KalmanPosterior:
             data = self.engine.read_batch(batch)
             solved = self.engine.solve_batch(data, self.hyper, self.boundaries[batch])
             if solved is None:
                 raise AccuracyError("the states are not finite at these values; check units and starting values")
-            self._cached_batch.clear()
-            self._cached_batch[batch] = KalmanPosterior(data, self.hyper, solved, self.engine.block_length)
-        return self._cached_batch[batch]
+            return KalmanPosterior(data, self.hyper, solved, self.engine.block_length)
+
+        return self._posteriors.find(batch, compute)
 
     def last_series(self) -> list[TimeSeries]:
         """Return the measurements of the last batch."""

@@ -10,7 +10,6 @@ follow Matheron's rule (the simulation smoother of Durbin and Koopman [1]_): a p
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from lodekit.inference.stacked_measurements import StackedPosterior
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters
 from lodekit.support.arguments import Array, IndexArray
+from lodekit.support.recent import RecentResults
 
 #: Requested intervals that may overlap in one computation, each with a state of its own.
 _MAX_OPEN_INTERVALS = 16
@@ -42,10 +42,7 @@ class KalmanPosterior(StackedPosterior):
     hyper: Hyperparameters
     solution: FilterSolution
     block_length: int | None = None
-    _cached_smoother: dict[bytes, StateSmoother] = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cached_smoother": {}}
+    _smoothers: RecentResults = field(default_factory=RecentResults, init=False, compare=False, repr=False)
 
     @property
     def value(self) -> float:
@@ -139,19 +136,18 @@ class KalmanPosterior(StackedPosterior):
             model = add_averaging_states(replace(base, H=np.concatenate([base.H, H])), averaging)
             rows = model.H[averaging.row_index[data.size :].reshape(observables.count, len(times)).T]
             key += observables.windows.tobytes() + H.tobytes()
-        if key not in self._cached_smoother:
+
+        def compute() -> StateSmoother:
             layout, row_index = self._partition_times(model, data.prior.units.scale_times(times), averaging)
             residual = self.solution.residual[:, None]
             y = layout.to_blocks(residual, 0.0)
             with np.errstate(all="ignore"):
                 filtered = run_filter(model, layout, own.R, y, keep_basis=True, boundary=own.boundary)
             if filtered is None:
-                raise AccuracyError(
-                    "the states are not finite at these values and times; ask for times closer to the data"
-                )
-            self._cached_smoother.clear()
-            self._cached_smoother[key] = StateSmoother(filtered[0], row_index, residual, filtered[1])
-        return self._cached_smoother[key], np.broadcast_to(rows, (len(times), observables.count, model.size))
+                raise AccuracyError("the states are not finite at these values and times; ask for times near the data")
+            return StateSmoother(filtered[0], row_index, residual, filtered[1])
+
+        return self._smoothers.find(key, compute), np.broadcast_to(rows, (len(times), observables.count, model.size))
 
     def _partition_times(
         self, model: StateSpaceModel, times: Array, averaging: AveragingStates | None

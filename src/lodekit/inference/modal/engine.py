@@ -31,7 +31,8 @@ from lodekit.inference.stacked_measurements import StackedEngine, StackedMeasure
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.observables import Observables
 from lodekit.prior.prior import Hyperparameters, Prior
-from lodekit.support.arguments import Array
+from lodekit.support.arguments import Array, ComplexArray
+from lodekit.support.recent import RecentResults
 
 #: Nodes of a panel, and the largest phase or decay of a mode on half of it: the error is then below 1e-13.
 _PANEL_NODES, _MAX_PANEL_PHASE = 16, 1.8
@@ -184,10 +185,7 @@ class ModalEngine(StackedEngine):
     name: ClassVar[str] = "modal"
     benefits_from_threads: ClassVar[bool] = False
     search_limits: ClassVar[SearchLimits] = SearchLimits(1e-3)
-    _grids: dict[Any, ModeGrid] = field(default_factory=dict, compare=False, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_grids": {}}
+    _grids: RecentResults = field(default_factory=lambda: RecentResults(4), init=False, compare=False, repr=False)
 
     @cached_property
     def _noises(self) -> list[MeasurementNoise]:
@@ -205,9 +203,8 @@ class ModalEngine(StackedEngine):
         triples = zip(functions, self.data.index, self._is_complete, strict=True)
         return [part if full else part[index] for part, index, full in triples]
 
-    def _mode_grid(self, coefficients: Coefficients) -> ModeGrid:
-        """Return nodes that resolve the modes at some values of the parameters."""
-        exponents = self.prior.observables.exponents(coefficients, self.prior.groups, include_signals=False)
+    def _mode_grid(self, exponents: ComplexArray) -> ModeGrid:
+        """Return nodes that resolve modes of some exponents."""
         # In powers of two, so that neighbouring points of a search share them.
         rates = np.exp2(np.ceil(np.log2(np.maximum(np.abs(exponents), 1e-3))))
         # After 44 e-foldings a mode as large as the data is below rounding errors.
@@ -215,11 +212,8 @@ class ModalEngine(StackedEngine):
         # An average depends on values since its interval began.
         lifetimes = np.where(exponents.real < 0, 44.0 / decay, np.inf) + self.prior.observables.longest_window
         key = tuple(sorted(zip(rates.tolist(), lifetimes.tolist(), strict=True)))
-        if key not in self._grids:
-            if len(self._grids) >= 4:
-                self._grids.pop(next(iter(self._grids)))
-            self._grids[key] = build_mode_grid(self.data.scaled_times, rates.tolist(), lifetimes.tolist())
-        return self._grids[key]
+        times = self.data.scaled_times
+        return self._grids.find(key, lambda: build_mode_grid(times, rates.tolist(), lifetimes.tolist()))
 
     @np.errstate(all="ignore")
     def _solve(self, hyper: Hyperparameters) -> ModalPosterior | None:
@@ -228,7 +222,8 @@ class ModalEngine(StackedEngine):
         coefficients = observables.evaluate(hyper.theta)
         if not all(np.isfinite(part).all() for part in (*coefficients.factors, *coefficients.mode_columns)):
             return None
-        grid = self._mode_grid(coefficients)
+        exponents = observables.exponents(coefficients, prior.groups, include_signals=False)
+        grid = self._mode_grid(exponents)
         basis, _ = observables.mode_basis(coefficients, prior.groups, grid.nodes, with_jacobian=False)
         means, _ = observables.means(coefficients, data.times, with_jacobian=False)
         noise_std = [np.sqrt(noise.variance(hyper.noise_std)) for noise in self._noises]
@@ -267,7 +262,6 @@ class ModalEngine(StackedEngine):
         through += self._propagated_rounding_error(known, residuals, noise_std)
         # In practice, entries and the factorization have a relative error of 2e-15; that of a mode that grows by
         # e^k and of a response to inputs with it is up to k^2 times larger.
-        exponents = observables.exponents(coefficients, prior.groups, include_signals=False)
         growth = max(1.0, float(exponents.real.max(initial=0.0)) * (data.scaled_times[-1] - data.scaled_times[0]))
         error = 4e-15 * growth**2 * (through + float(np.linalg.norm(mean)) ** 2 + size + np.sqrt(len(residuals)))
         arrays = design, residuals, noise_std, mean, root

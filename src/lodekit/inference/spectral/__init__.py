@@ -2,8 +2,7 @@
 
 - `engine`: the spectral engine, with log evidence and gradient.
 - `nodes`: sufficient statistics of the data on quadrature nodes.
-- `fourier`: Fourier features and their Gram matrices.
-- `regression`: Bayesian linear regression by normal equations, QR factorization or the dual form.
+- `regression`: Fourier features, and the regression on them by normal equations, QR factorization or the dual form.
 - `posterior`: posterior of any observable.
 """
 

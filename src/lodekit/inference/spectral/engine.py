@@ -7,7 +7,6 @@ the noise is so low that normal equations would lose digits, the regression uses
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,6 @@ from lodekit.inference.engine import (
     SearchLimits,
     channel_search_limits,
 )
-from lodekit.inference.spectral.fourier import GramTerm, compute_gram_matrices
 from lodekit.inference.spectral.nodes import (
     NodeFactor,
     NodeStatistics,
@@ -38,8 +36,10 @@ from lodekit.inference.spectral.nodes import (
 )
 from lodekit.inference.spectral.posterior import SpectralPosterior
 from lodekit.inference.spectral.regression import (
+    GramTerm,
     RegressionSolution,
     RegressionTerm,
+    compute_gram_matrices,
     solve_dual,
     solve_normal_equations,
     solve_qr,
@@ -51,6 +51,7 @@ from lodekit.prior.kernels import CHANNEL_KERNEL
 from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.prior.spectra import MAX_FOURIER_WAVES, FourierFrequencies, FreeFunctionSpectrum, SpectralPoint
 from lodekit.support.arguments import Array
+from lodekit.support.recent import RecentResults
 
 #: Up to this many measurements each one is a node; sums over Chebyshev nodes would not be shorter.
 _MAX_POINT_MEASUREMENTS = 4096
@@ -85,12 +86,12 @@ class SpectralEngine(BaseEngine):
     prior: Prior
     measurements: Measurements
     tolerance: float = 1e-10
-    _grams: OrderedDict[Any, list[GramTerm]] = field(default_factory=OrderedDict, compare=False, repr=False)
+    _grams: RecentResults = field(default_factory=lambda: RecentResults(24), init=False, compare=False, repr=False)
     _sums: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         fields = {name: self.__dict__[name] for name in ("prior", "measurements", "tolerance")}
-        return {**fields, "_grams": OrderedDict(), "_sums": {}}
+        return {**fields, "_grams": RecentResults(24), "_sums": {}}
 
     @cached_property
     def size(self) -> int:
@@ -263,17 +264,13 @@ class SpectralEngine(BaseEngine):
 
     def gram_matrices(self, frequencies: FourierFrequencies, nodes: int, *, factored: bool) -> list[GramTerm]:
         """Return the features and their Gram matrices over the data; the last 24 are cached."""
-        key = (frequencies.cache_key, nodes, factored)
-        if key in self._grams:
-            self._grams.move_to_end(key)
-            return self._grams[key]
-        # Single functions need half the nodes of products.
-        sums: Sequence[NodeStatistics | NodeFactor]
-        sums = self.node_factors(nodes // 2 + 1) if factored else self.node_statistics(nodes)
-        terms = self._grams[key] = compute_gram_matrices(frequencies, sums)
-        if len(self._grams) > 24:
-            self._grams.popitem(last=False)
-        return terms
+
+        def compute() -> list[GramTerm]:
+            # Single functions need half the nodes of products.
+            sums = self.node_factors(nodes // 2 + 1) if factored else self.node_statistics(nodes)
+            return compute_gram_matrices(frequencies, sums)
+
+        return self._grams.find((frequencies.cache_key, nodes, factored), compute)
 
     @staticmethod
     def rejection_reason(task: EngineTask) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from lodekit.data.records import check_exact_residuals
 from lodekit.errors import AccuracyError, LodekitError
 from lodekit.inference.engine import BasePosterior
-from lodekit.inference.spectral.fourier import apply_operator, fourier_basis, to_fourier_amplitudes
+from lodekit.inference.spectral.regression import apply_operator, fourier_basis, to_fourier_amplitudes
 from lodekit.prior.compile import Coefficients
 from lodekit.prior.covariance import free_function_covariance
 from lodekit.prior.observables import Observables

@@ -22,6 +22,7 @@ from lodekit.data.inputs import InputSignal
 from lodekit.prior.input_response.hold import HoldDiscretization, InputSchedule, StepTable, prepare_schedule
 from lodekit.prior.linear_recurrence import solve_constant_recurrence, solve_recurrence
 from lodekit.support.arguments import Array, IndexArray
+from lodekit.support.recent import RecentResults
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,17 +177,16 @@ class ResponsePlan:
             (part, prepare_schedule(self.signals, self.start, self.times[part], sign, self.hold_order))
             for part, sign in sides
         ]
-        self._schedules: dict[bytes, list[tuple[slice, InputSchedule]]] = {}
+        self._schedules = RecentResults()
 
     def schedules(self, delays: Array) -> list[tuple[slice, InputSchedule]]:
         """Return the times from the start on, and those before it in descending order, if any, with schedules.
 
         Shapes: delays (m,).
         """
-        key = delays.tobytes()
-        if key not in self._schedules:
-            self._schedules = {key: [(part, build_schedule(delays)) for part, build_schedule in self._directions]}
-        return self._schedules[key]
+        return self._schedules.find(
+            delays.tobytes(), lambda: [(part, build(delays)) for part, build in self._directions]
+        )
 
 
 class _StateTrajectory:

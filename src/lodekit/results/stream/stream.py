@@ -300,7 +300,8 @@ class Stream:
 
     def __repr__(self) -> str:
         rows, alarms = format_count(self.rows, "row"), format_count(self.alarms, "alarm")
-        return f"Stream({', '.join(self.observables)}; {rows}, t = {self.time}, {alarms})"
+        time = None if self.time is None else float(f"{self.time:.6g}")
+        return f"Stream({', '.join(self.observables)}; {rows}, t = {time}, {alarms})"
 
     @property
     def time(self) -> float | None:
@@ -478,9 +479,7 @@ class Stream:
             if name not in given:
                 raise DataError(f"expected the known input {name} in every row, inputs={{'{name}': ...}}, got none")
             if kind == "linear":
-                raise DataError(
-                    f"expected a value of {name} in every row, as it is linear between its samples, got none"
-                )
+                raise DataError(f"expected a value of {name} in every row, as it is linear between samples, got none")
             if not self.filter_state.input_buffers[name].times:
                 raise DataError(f"expected a value of {name} in the first row of a record, got none")
         return found

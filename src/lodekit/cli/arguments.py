@@ -37,12 +37,8 @@ app = typer.Typer(
 
 Names = list[str] | None
 JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]
-ParamOption = Annotated[
-    Names, Option("--param", "-p", help="Names of parameters, separated by commas; may be repeated.")
-]
-PositiveOption = Annotated[
-    Names, Option("--positive", help="Names of positive parameters, which then need no --param.")
-]
+ParamOption = Annotated[Names, Option("--param", "-p", help="Parameters, separated by commas; may be repeated.")]
+PositiveOption = Annotated[Names, Option("--positive", help="Positive parameters, which then need no --param.")]
 ForceOption = Annotated[bool, Option("--force", help="Overwrite existing files.")]
 ChannelsOption = Annotated[Names, Option("--channels", help="The channels in order, separated by commas.")]
 BasisOption = Annotated[
@@ -60,7 +56,7 @@ TimezoneOption = Annotated[
     str | None, Option("--timezone", help="Time zone of dates without one, such as Europe/Berlin.")
 ]
 FirstOption = Annotated[str | None, Option("--from", help="Omit rows before this time or date.")]
-LastOption = Annotated[str | None, Option("--to", help="Omit rows after this time or date.")]
+LastOption = Annotated[str | None, Option("--to", help="Omit rows after this time, or after this day.")]
 ModelArgument = Annotated[Path, Argument(help="A saved model, or a folder written by lodekit fit.")]
 OutOption = Annotated[Path | None, Option("--out", "-o", help="Output file; standard output by default.")]
 #: What to use instead of commands that do not exist.
@@ -230,7 +226,7 @@ def prediction_times(
     for name in names:
         first, last = gp.fit_.for_record(name).measurements.window
         low = first if start is None else clock.parse_time(start, "--from")
-        high = last if stop is None else clock.parse_time(stop, "--to")
+        high = last if stop is None else clock.parse_time(stop, "--to", is_end=True)
         times[name] = np.linspace(*check_range(low, high, f"{start or low} and {stop or high}"), count)
     return times
 
@@ -259,21 +255,26 @@ def _read_times_file(gp: lk.LODEGP, path: Path) -> Array:
     return np.asarray(start + clock.conversion_from_seconds.convert_difference(times))
 
 
-def note_held_inputs(gp: lk.LODEGP, times: dict[str, Array], model: Path, at: Path | None) -> None:
-    """Print how predictions use known inputs: not those in a file of times, and the last values after their end."""
-    from lodekit.workflow.new_data import find_input_columns
+def read_planned_inputs(gp: lk.LODEGP, times: dict[str, Array], at: Path | None) -> dict[str, tuple[Array, Array]]:
+    """Return inputs after the record from a file of times; empty if they are not needed. Print which inputs apply."""
+    from lodekit.workflow.new_data import find_input_columns, read_inputs
 
-    advice = f"lodekit simulate {model} {at or 'FILE'} --start end predicts with the inputs in a file"
-    if at is not None and (found := find_input_columns(gp, at)):
-        print_message(f"{at}: only times are read, not the inputs ({', '.join(found)}); {advice}")
-        return
+    planned = [] if at is None else find_input_columns(gp, at)
     for name, own in times.items():
         part = gp.fit_.for_record(name)
-        ends = {each: signal.times[-1] for each, signal in part.measurements.inputs.items() if len(signal.times) > 1}
-        if ends and len(own) and own.max() > max(part.measurements.window[1], *ends.values()):
-            first = part.clock.format_times(min(ends.values()))
+        known = {each: signal.times[-1] for each, signal in part.measurements.inputs.items() if len(signal.times) > 1}
+        end = max(part.measurements.window[1], *known.values(), -math.inf)
+        if not len(own) or own.max() <= end:
+            continue
+        if at is not None and planned:
+            print_message(f"after {part.clock.format_times(end)}, inputs are those in {at}: {', '.join(planned)}")
+            return read_inputs(gp, at)
+        if known:
+            advice = f"predict with others: --at FILE, with columns t, {', '.join(known)}"
+            first = part.clock.format_times(min(known.values()))
             print_message(f"after {first}, known inputs keep their last values; {advice}")
-            return
+            return {}
+    return {}
 
 
 def choose_record(gp: lk.LODEGP, record: str | None) -> str | None:
