@@ -288,14 +288,12 @@ class RestrictedLikelihood:
             moved = np.repeat(part[:, None, :], len(free), axis=1)
             moved[:, range(len(free)), free] += 1e-6
             slopes = (self.residuals(moved.reshape(-1, p)).reshape(len(part), len(free), -1) - rest[:, None]) / 1e-6
-            normal = slopes @ np.swapaxes(slopes, 1, 2)
-            diagonal = np.einsum("kii->ki", normal)
-            diagonal += weight[:, None] * np.maximum(diagonal, 1e-9 * before[:, None])
-            gradient = slopes @ rest[:, :, None]
-            usable = np.isfinite(normal).all(axis=(1, 2)) & (np.abs(normal).max(axis=(1, 2)) < 1e100)
-            normal[~usable], gradient[~usable] = np.eye(len(free)), 0.0
+            # Relative to the size of each column, so that the damped matrix is regular.
+            sizes = np.maximum(np.sqrt(np.sum(slopes**2, axis=2)), 3e-5 * np.sqrt(before)[:, None])
+            slopes = np.nan_to_num(slopes / sizes[:, :, None], posinf=0.0, neginf=0.0)
+            normal = slopes @ np.swapaxes(slopes, 1, 2) + np.maximum(weight, 1e-9)[:, None, None] * np.eye(len(free))
             tried = part.copy()
-            tried[:, free] -= np.linalg.solve(normal, gradient)[:, :, 0].clip(-2.0, 2.0)
+            tried[:, free] -= (np.linalg.solve(normal, slopes @ rest[:, :, None])[:, :, 0] / sizes).clip(-2.0, 2.0)
             tried = tried.clip(low, high)
             new = self.residuals(tried)
             after = np.sum(new**2, axis=1)

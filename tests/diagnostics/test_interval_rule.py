@@ -50,6 +50,10 @@ def searched(name: str, seed: int) -> tuple[Fit, Watched]:
         ("constant", 601, "c"),
         # A narrow parabola at the estimate, but profiles of other parameters lead out of it, to another branch.
         ("exchange", 611, "b"),
+        # A part of a valley to which no profile leads.
+        ("one sine", 621, "b"),
+        # With an input that is held between samples, an oscillation that is faster by a full turn in each step.
+        ("oscillator", 622, "b"),
     ],
 )
 def test_no_interval_excludes_what_a_global_search_finds(name: str, seed: int, parameter: str) -> None:

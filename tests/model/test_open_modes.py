@@ -335,6 +335,24 @@ def test_two_compartments_fit_as_least_squares_from_the_truth() -> None:
     assert np.sum((gp.predict(times, ["C"])[:, 0] - data) ** 2) < 1.01 * expected
 
 
+def test_points_where_the_density_of_exact_values_loses_its_digits_are_rejected() -> None:
+    """The log evidence was 3e13 there, where rates differ by a factor of 1e14, and a search ended at this point."""
+    system = lk.System(
+        "A' = -(k + k12)*A + k21*P; P' = k12*A - k21*P; V*C = A",
+        parameters=dict.fromkeys(("k", "k12", "k21", "V"), lk.Parameter(positive=True)),
+    )
+    times = np.geomspace(0.05, 110.0, 12)
+    data = lk.Observations([(0.0, "A", 1.0, 0.0), (0.0, "P", 0.0, 0.0)]).add(times, "C", 0.1 * np.exp(-times) + 0.01)
+    objective = build_setup(system, FitSettings(), Measurements.from_observations(data)).objective
+    values = {"k": 1.8657, "k12": 6.5543e5, "k21": 8.3005e-9, "V": 408.5}
+    x = np.full(objective.layout.size, math.log(0.01))
+    x[:4] = [math.log(values[name]) for name in objective.layout.names]
+    assert objective.value(x) == objective.evaluate(x)[0] == -math.inf
+    usual = {"k": 0.2, "k12": 2.0, "k21": 0.3, "V": 10.0}
+    x[:4] = [math.log(usual[name]) for name in objective.layout.names]
+    assert math.isfinite(objective.value(x))
+
+
 def test_a_channel_may_have_an_exact_value_and_others_at_the_same_time() -> None:
     """The residuals of the others are not in units of the noise of the exact one, which is zero."""
     times = np.repeat(np.arange(5.0), 6)

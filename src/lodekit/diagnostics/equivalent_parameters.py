@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.diagnostics.profile_likelihood import ObjectiveSurface, profile_point
+from lodekit.fitting.global_search import GlobalSearch
 from lodekit.fitting.hessian import invert_information, observed_information
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
 from lodekit.fitting.objective import Objective
@@ -205,7 +206,13 @@ def find_alternative_optima(
     found = [] if structure is None else _find_equivalent_optima(objective, optimum, covariance, errors, structure)
     starts = [(x, True) for x in _alias_points(objective, optimum, times)]
     starts += [(x, False) for value, x in optimum.other_optima if value > optimum.value - _MAX_LOG_DROP - 1.0]
-    starts += [(x, False) for x in _distant_points(objective, optimum, information, errors, structure)]
+    search = GlobalSearch.around(objective, optimum.x)
+    distant = (
+        _distant_points(objective, optimum, information, errors, structure)
+        if search is None
+        else _global_points(search, objective, optimum, structure)
+    )
+    starts += [(x, _is_beyond_nyquist(objective, x, times)) for x in distant]
     rivals = list[AlternativeOptimum]()
     for start, is_alias in starts:
         # Even with large standard errors, a point 0.2 away on the search scale may belong to another optimum.
@@ -218,6 +225,39 @@ def find_alternative_optima(
         is_new = all(_distinct_parameters(objective, point, each, own) for each in others)
         found += [rival] if is_new and not _exchanges_unneeded(layout, optimum, rival) else []
     return tuple(sorted(found, key=lambda rival: rival.below))
+
+
+#: Number of points from a global search that are followed.
+_N_GLOBAL_POINTS = 5
+
+
+def _global_points(
+    search: GlobalSearch, objective: Objective, optimum: Optimum, structure: StructuralIdentifiability | None
+) -> list[Array]:
+    """Return the best distinct points of a global search; of unidentifiable directions one parameter is fixed."""
+    layout, count = objective.layout, len(objective.layout.free_parameters)
+    held = [layout.index_of(name) for name in ([] if structure is None else structure.pivots)]
+    points = search.draw_points(optimum.x[:count])
+    points[:, held] = optimum.x[held]
+    ends, deviances = search.descend(points, held)
+    highest = search.evaluate(optimum.x[None, :count])[2][0] + _MAX_LOG_DROP + 1.0
+    found, near = [optimum.x], np.full(count, 0.04)
+    for end in ends[deviances < highest]:
+        x = np.concatenate([end, optimum.x[count:]])
+        if all(_distinct_parameters(objective, x, each, near) for each in found):
+            found.append(x)
+        if len(found) > _N_GLOBAL_POINTS:
+            break
+    return found[1:]
+
+
+def _is_beyond_nyquist(objective: Objective, x: Array, times: Sequence[Array]) -> bool:
+    """Return whether a mode oscillates at more than half the sampling frequency of regular samples."""
+    observables, groups = objective.engine.prior.observables, objective.engine.prior.groups
+    coefficients = observables.evaluate(objective.layout.unpack(x).theta)
+    rates = observables.exponents(coefficients, groups, include_signals=False).imag / observables.units.time_scale
+    # NaN, and so false, if there is no common step.
+    return bool(np.max(np.abs(rates), initial=0.0) * find_common_sampling_step(times) > np.pi)
 
 
 #: Other optima are searched for if the output-error method applies, or if a standard error on the search scale exceeds

@@ -14,6 +14,7 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import minimize
 
+from lodekit.fitting.global_search import GlobalSearch
 from lodekit.fitting.hessian import invert_information, observed_information
 from lodekit.fitting.lbfgs import INFEASIBLE_VALUE, Optimum
 from lodekit.fitting.objective import Objective
@@ -461,19 +462,22 @@ def find_fall(
     return edge
 
 
+#: Share of the random points of a global search from which profiles are continued.
+_CONTINUED_SHARE = 0.15
+
+
 def continue_profiles(
     objective: Objective, optimum: Optimum, information: Array, paths: Sequence[tuple[int, ProfilePath]]
 ) -> list[tuple[int, ProfilePath]]:
-    """Return profiles continued beyond their ends from points of other profiles, with their positions.
+    """Return profiles continued beyond their ends, with their positions.
 
-    A profile can have several branches, or rise again after it has fallen; the profile of another parameter may lead
-    there.
+    A profile can have several branches, or rise again after it has fallen. Points of the profiles of other parameters
+    may lead there, and so does a global search with the parameter held beyond the end.
 
     Shapes: information (n, n).
     """
-    found = []
+    found, search = list[tuple[int, ProfilePath]](), GlobalSearch.around(objective, optimum.x)
     for k in sorted({place for place, _ in paths}):
-        transform = objective.layout.transforms[objective.layout.free_parameters[k]]
         mine = (path for place, path in paths if place == k)
         own = [x[k] for path in mine for x, _ in _points_above_drop(path, CHI2_95_HALF)]
         others = [
@@ -490,17 +494,42 @@ def continue_profiles(
             places = [max(points, key=lambda point: sign * point[k]).copy() for points in others]
             for place in places:
                 place[k] = sign * max(sign * float(place[k]), beyond)
-            for place in sorted(places, key=surface.relative_value)[-2:]:
-                x, path, start = place, ProfilePath(), float(place[k])
-                steps = [start + share * (start - float(optimum.x[k])) for share in (0.0, 0.25, 0.75)]
-                for target in sorted([*steps, *_step_targets(transform, start, sign)], reverse=sign < 0):
-                    x = profile_point(surface, x, k, target, path)
-                    height = surface.relative_value(x)
-                    path += [(x, height)] if np.isfinite(height) else []
-                    if height < -CHI2_95_HALF:
-                        break
-                found += [(k, path)] if len(path) > 1 else []
+            places = sorted(places, key=surface.relative_value)[-2:]
+            if search is not None:
+                places += _search_beyond(search, optimum, k, sign * beyond, surface)
+            found += [(k, path) for place in places if len(path := _continue_profile(surface, place, k, sign)) > 1]
     return found
+
+
+def _search_beyond(
+    search: GlobalSearch, optimum: Optimum, position: int, target: float, surface: ObjectiveSurface
+) -> list[Array]:
+    """Return the best distinct points of global searches with one parameter held at a value and farther away."""
+    count, far = len(search.low), math.copysign(_MAX_DISTANCE, target - float(optimum.x[position]))
+    held = np.setdiff1d(np.arange(count), surface.other_index).tolist()
+    found = list[Array]()
+    for there in (target, target + far):
+        points = search.draw_points(optimum.x[:count], _CONTINUED_SHARE)
+        points[:, held] = optimum.x[held]
+        points[:, position] = there
+        ends, deviances = search.descend(points, held)
+        highest = search.evaluate(optimum.x[None, :count])[2][0] + 2.0 * CHI2_95_HALF
+        found += [np.concatenate([end, optimum.x[count:]]) for end in ends[deviances < highest][:1]]
+    return found
+
+
+def _continue_profile(surface: ObjectiveSurface, x: Array, position: int, sign: int) -> ProfilePath:
+    """Return a profile from a point outwards until it has fallen."""
+    start, centre, path = float(x[position]), float(surface.optimum_point[position]), ProfilePath()
+    transform = surface.objective.layout.transforms[surface.objective.layout.free_parameters[position]]
+    steps = [start + share * (start - centre) for share in (0.0, 0.25, 0.75)]
+    for target in sorted([*steps, *_step_targets(transform, start, sign)], reverse=sign < 0):
+        x = profile_point(surface, x, position, target, path)
+        height = surface.relative_value(x)
+        path += [(x, height)] if np.isfinite(height) else []
+        if height < -CHI2_95_HALF:
+            break
+    return path
 
 
 #: An interval: the corresponding quantile of the normal distribution, and both ends.

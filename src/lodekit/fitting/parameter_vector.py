@@ -95,6 +95,14 @@ class ParameterTransform:
             return single[0] + single[1] * math.exp(min(single[1] * x, 700.0))
         return self.low + (self.high - self.low) / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
 
+    def forward_many(self, x: Array) -> Array:
+        """Return the parameter at many points of the real line, of any shape."""
+        if self.is_unbounded:
+            return np.asarray(self.scale * np.sinh(x.clip(-300.0, 300.0)))
+        if (single := self._single_bound) is not None:
+            return np.asarray(single[0] + single[1] * np.exp(np.minimum(single[1] * x, 700.0)))
+        return np.asarray(self.low + (self.high - self.low) / (1.0 + np.exp(-x.clip(-700.0, 700.0))))
+
     def derivative(self, x: float) -> float:
         """Return the derivative of `forward` at `x`."""
         if self.is_unbounded:
@@ -230,6 +238,16 @@ class ParameterLayout:
         """Return all parameters, shape (p,): fixed values, those of `x` at `indices`, and `fill_value` for others."""
         theta = np.where(np.isnan(self.fixed_values), fill_value, self.fixed_values)
         theta[list(indices)] = [self.transforms[n].forward(float(x[position])) for position, n in enumerate(indices)]
+        return theta
+
+    def parameter_values_many(self, x: Array) -> Array:
+        """Return all parameters at many points, shape (k, p), of which only the free parameters are given.
+
+        Shapes: x (k, free).
+        """
+        theta = np.tile(self.fixed_values, (len(x), 1))
+        for column, (n, transform) in zip(x.T, self.transforms.items(), strict=True):
+            theta[:, n] = transform.forward_many(column)
         return theta
 
     def unpack(self, x: Array) -> Hyperparameters:

@@ -172,6 +172,18 @@ class SearchOptions:
     # input std of the first segment of a long record, relative to that of the whole record
     min_input_std_ratio: float = 0.5
 
+    # --- Global search of the output-error method ---
+    # measurements up to which it is made
+    max_global_rows: int = 1000
+    # random starts, at most; for many measurements fewer: starts times measurements
+    n_global_starts: int = 200
+    max_global_values: int = 40_000
+    # share of the starts that are drawn around the estimate, and their std on the search scale
+    global_near_share: float = 0.7
+    global_near_std: float = 1.5
+    # step of finite differences
+    global_difference_step: float = 1e-6
+
     # --- L-BFGS-B ---
     # iterations of a full search
     max_iterations: int = 500

@@ -187,7 +187,7 @@ class FitSetup:
     def objective(self) -> Objective:
         """The function that is maximised: the log evidence plus the log prior of parameters that have priors."""
         regression, records = None, self.simulated_records
-        if records and sum(len(item.values) for record in records for item in record) == self.engine.size:
+        if records and sum(len(item.values) for record in records for item in record) == self.measurements.size:
             priors = [part.prior for part in self.record_setups.values()]
             regression = VariableProjection.from_records(priors, self.layout, records, options.SEARCH.simulation_rows)
         return Objective(self.engine, self.layout, dict(self.system.parameters), regression)

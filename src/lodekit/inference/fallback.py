@@ -157,9 +157,10 @@ class FallbackEngine(BaseEngine):
             if self._needs_no_fallback(candidates[-1].value, candidates[-1].error):
                 break
         best = self._most_accurate(hyper, candidates)
-        if not self._is_usable(best.value, best.error):
-            return Evidence.infeasible(hyper)
-        return best if self.conditions is None else best - self.conditions.evaluate(hyper)
+        if self.conditions is not None and np.isfinite(best.value):
+            # The density of exact values may lose its digits first.
+            best -= self.conditions.evaluate(hyper)
+        return best if self._is_usable(best.value, best.error) else Evidence.infeasible(hyper)
 
     def value_with_error(self, hyper: Hyperparameters) -> tuple[float, float]:
         """Return the log evidence as `value` does, and its estimated rounding error."""
@@ -170,9 +171,11 @@ class FallbackEngine(BaseEngine):
             if self._needs_no_fallback(value, error):
                 break
         best = self._most_accurate(hyper, candidates)
-        if not self._is_usable(best.value, best.error):
-            return -np.inf, 0.0
-        return best.value - (0.0 if self.conditions is None else self.conditions.value(hyper)), best.error
+        value, error = best.value, best.error
+        if self.conditions is not None and np.isfinite(value):
+            known, more = self.conditions.value_with_error(hyper)
+            value, error = value - known, error + more
+        return (value, error) if self._is_usable(value, error) else (-np.inf, 0.0)
 
     def _engines_in_order(self, hyper: Hyperparameters) -> Iterator[Engine]:
         """Yield the primary engine, then the fallback; in reverse order near a point where only the fallback worked."""

@@ -73,6 +73,23 @@ def _iterate(factors: Array | Sequence[Array], states: Array, start: Array, back
         state = states[:, i]
 
 
+def solve_recurrences(factors: Array, step_index: IndexArray, start: Array, forcing: Array | None = None) -> Array:
+    """Return ``x[i] = P[i] x[i-1] + w[i]`` of k recurrences with different matrices, shape (k, n + 1, s, c).
+
+    Shapes: factors (k, u, s, s), step_index (n,), start (k, s, c), forcing (k, n, s), zero if not given.
+    """
+    # The recurrences are the last axis in memory, so that products are of long vectors.
+    factors, state = (np.ascontiguousarray(np.moveaxis(part, 0, -1)) for part in (factors, start))
+    states = np.empty((len(step_index) + 1, *state.shape))
+    states[0] = state
+    if forcing is not None:
+        states[1:] = np.moveaxis(forcing, 0, -1)[:, :, None]
+    for i, step in enumerate(step_index.tolist()):
+        moved = np.einsum("ijk,jck->ick", factors[step], states[i])
+        states[i + 1] = moved if forcing is None else states[i + 1] + moved
+    return np.moveaxis(states, -1, 0)
+
+
 def solve_constant_recurrence(
     factor: Array,
     gain: Array | None,

@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from lodekit.prior.expm import expm_action, expm_action_vjp, expm_mean, exponential_moments
+from lodekit.prior.expm import expm_action, expm_action_vjp, expm_frechet, expm_mean, exponential_moments
+from lodekit.prior.input_response.hold import UniqueSteps
 from lodekit.prior.kernels import match_array
+from lodekit.prior.linear_recurrence import solve_recurrences
 from lodekit.support.arguments import Array
 
 #: The state matrix of a group of modes, shape (m, m), and its derivatives in the parameters, (p, m, m).
@@ -164,12 +166,23 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, group: M
     weights = _output_rows(operators, _state_rows(xp, matrix, operators.shape[-1], group))
     if window:
         weights = weights @ expm_mean(matrix, np.zeros((0, *matrix.shape)), window)[0]
-    if xp is np:
+    if xp is np and matrix.ndim == 2:
         return expm_action(weights, np.zeros((0, *weights.shape)), matrix, np.zeros((0, *matrix.shape)), times)[0]
+    if xp is np:
+        return (weights[:, None] @ _exponentials_at_times(matrix, times)).swapaxes(1, 2)
     scaled = matrix[..., None, :, :] * times[..., :, None, None]
     is_finite = bool(xp.isfinite(scaled).all())
     flow = xp.linalg.matrix_exp(scaled) if is_finite else xp.full_like(scaled, np.inf)
     return xp.einsum("...or,...nrm->...onm", weights, flow)
+
+
+def _exponentials_at_times(matrices: Array, times: Array) -> Array:
+    """Return the exponentials of many finite matrices times each of n ascending times, shape (k, n, m, m)."""
+    k, m, _ = matrices.shape
+    steps = UniqueSteps.from_steps(np.diff(times, prepend=0.0), 1e-14 * float(np.abs(times).max(initial=0.0)))
+    scaled = matrices[:, None] * steps.distinct[:, None, None]
+    across = expm_frechet(scaled.reshape(-1, m, m))[0].reshape(scaled.shape)
+    return solve_recurrences(across, steps.index, np.broadcast_to(np.eye(m), (k, m, m)))[:, 1:]
 
 
 def output_rows_with_jacobian(

@@ -477,12 +477,13 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
         advance(1, "looking at what was learned")
         for _ in range(3):
             fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
-            # Equivalent parameters may have a larger objective, due to priors of parameters or states.
-            gains = [-rival.below for rival in fit.diagnosis.alternatives]
-            if max(gains, default=0.0) < options.SEARCH.equivalent_switch_gain:
+            # Equivalent parameters may have a larger objective, due to priors of parameters or states. Of an
+            # oscillation and its aliases, the slowest is the estimate.
+            better = next((rival for rival in fit.diagnosis.alternatives if not rival.is_alias), None)
+            if better is None or -better.below < options.SEARCH.equivalent_switch_gain:
                 break
             with setup.limit_threads():
-                optimum, curvature = switch_optimum(setup, optimum, np.array(fit.diagnosis.alternatives[0].point))
+                optimum, curvature = switch_optimum(setup, optimum, np.array(better.point))
         return fit
 
 

@@ -24,15 +24,15 @@ from lodekit.support.arguments import Array, IndexArray
 class HoldDiscretization:
     """Discretization of a state space for steps of any length, by Van Loan's method.
 
-    F, G: Finite; (s, s) and (s, m).
+    F, G: Finite; (..., s, s) and (..., s, m), with any number of leading dimensions for many state spaces at once.
     hold_order: 0 for zero-order hold of all inputs (piecewise constant), 1 if an input is piecewise linear (first-order
         hold).
     """
 
     def __init__(self, F: Array, G: Array, hold_order: int) -> None:
         self.F, self.G, self.hold_order = F, G, hold_order
-        self.n_states, self.n_inputs = len(F), int(G.shape[1])
-        sizes = np.abs(G).max(0, initial=0.0)
+        self.n_states, self.n_inputs = int(G.shape[-2]), int(G.shape[-1])
+        sizes = np.abs(G).max(-2, initial=0.0)
         # Powers of two: a step is linear in G, and a large G must not reduce the accuracy of F.
         self._input_scales = np.where(sizes > 0, np.exp2(np.ceil(np.log2(np.maximum(sizes, 1e-300)))), 1.0)
 
@@ -42,18 +42,19 @@ class HoldDiscretization:
         return self.n_states + (self.hold_order + 1) * self.n_inputs
 
     def discretize(self, steps: Array, jacobians: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
-        """Return ``[P, P0, P1]`` of each step, shape (k, s, width), and derivatives in the parameters, (p, ...).
+        """Return ``[P, P0, P1]`` of each step, shape (..., k, s, width), and derivatives in the parameters, (p, ...).
 
-        Shapes: steps (k,), jacobians (p, s, s) and (p, s, m).
+        Derivatives are those of a single state space. Shapes: steps (k,), jacobians (p, s, s) and (p, s, m).
         """
         s, m, directions = self.n_states, self.n_inputs, None
         if jacobians is not None:
             directions = np.zeros((len(jacobians[0]), len(steps), self.width, self.width))
             directions[:, :, :s, :s] = jacobians[0][:, None] * steps[:, None, None]
             directions[:, :, :s, s : s + m] = (jacobians[1] / self._input_scales)[:, None]
-        values, jacobian = expm_frechet(self._van_loan_matrix(steps), directions)
-        factors = self._column_factors(steps)
-        return values[:, :s] * factors, jacobian[:, :, :s] * factors
+        matrices, factors = self._van_loan_matrix(steps), self._column_factors(steps)
+        values, jacobian = expm_frechet(matrices.reshape(-1, self.width, self.width), directions)
+        values = values.reshape(matrices.shape)[..., :s, :] * factors
+        return values, jacobian[:, :, :s] * (factors if len(jacobian) else 1.0)
 
     def vjp(self, steps: Array, cotangents: Array) -> tuple[Array, Array]:
         """Return the derivatives of ``sum cotangents * discretize(steps)`` in F, shape (s, s), and in G, (s, m).
@@ -69,18 +70,19 @@ class HoldDiscretization:
 
     def _van_loan_matrix(self, steps: Array) -> Array:
         s, m = self.n_states, self.n_inputs
-        matrix = np.zeros((len(steps), self.width, self.width))
-        matrix[:, :s, :s] = self.F * steps[:, None, None]
-        matrix[:, :s, s : s + m] = self.G / self._input_scales
+        matrix = np.zeros((*self.F.shape[:-2], len(steps), self.width, self.width))
+        matrix[..., :s, :s] = self.F[..., None, :, :] * steps[:, None, None]
+        matrix[..., :s, s : s + m] = (self.G / self._input_scales[..., None, :])[..., None, :, :]
         if self.hold_order:
-            matrix[:, s : s + m, s + m :] = np.eye(m)
+            matrix[..., s : s + m, s + m :] = np.eye(m)
         return matrix
 
     def _column_factors(self, steps: Array) -> Array:
-        """Return the factors of the columns of the exponential, shape (k, 1, width)."""
-        blocks = [np.ones((len(steps), self.n_states))]
-        blocks += [steps[:, None] ** (order + 1) * self._input_scales for order in range(self.hold_order + 1)]
-        return np.concatenate(blocks, axis=1)[:, None, :]
+        """Return the factors of the columns of the exponential, shape (..., k, 1, width)."""
+        scales = self._input_scales[..., None, :]
+        blocks = [np.ones((*scales.shape[:-2], len(steps), self.n_states))]
+        blocks += [steps[:, None] ** (order + 1) * scales for order in range(self.hold_order + 1)]
+        return np.concatenate(blocks, axis=-1)[..., None, :]
 
 
 def chebyshev_order(turns: float) -> int:
@@ -382,6 +384,26 @@ class InputSchedule:
     event_inputs: IndexArray
     event_sizes: Array
     feedthrough_inputs: Array
+
+    def forcing(self, at_steps: Array, at_events: Array) -> Array:
+        """Return the forcing by inputs in each step, shape (..., n, s), from input matrices or their derivatives.
+
+        Shapes: at_steps (..., u, s, width), at_events (..., e, s, width).
+        """
+        forcing = self.steps.apply(at_steps, self.step_inputs)
+        if len(self.event_steps):
+            self.add_events(forcing, self.event_lags.apply(at_events, self.event_changes))
+        return forcing
+
+    def add_events(self, forcing: Array, parts: Array) -> None:
+        """Add the forcing by events, shape (..., e, s), to their steps, (..., n, s)."""
+        step, count = self.event_steps, forcing.shape[-2]
+        if self.has_single_events:
+            forcing[..., step, :] += parts
+            return
+        for index in np.ndindex(*forcing.shape[:-2], forcing.shape[-1]):
+            place = (*index[:-1], slice(None), index[-1])
+            forcing[place] += np.bincount(step, weights=parts[place], minlength=count)
 
     @cached_property
     def event_changes(self) -> Array:

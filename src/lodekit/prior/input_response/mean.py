@@ -24,6 +24,7 @@ from lodekit.prior.input_response.response import (
     StateSpaceResponse,
     append_integrators,
     observable_state_space,
+    respond_many,
 )
 from lodekit.prior.kernels import group_by_window
 from lodekit.support.arguments import Array, IndexArray
@@ -155,6 +156,16 @@ class InputResponse:
             parts.append(response.jacobian(*self._jacobians(table)).swapaxes(0, 1))
         values, *jacobian = (self._average(part[..., places], len(times)) for part in parts)
         return values, jacobian[0] if jacobian else np.zeros((len(values), len(table[1]), 1))
+
+    def respond_many(self, theta: Array, times: Array) -> Array:
+        """Return the response without averages at k parameter values with the same delays, shape (k, o, n).
+
+        Shapes: theta (k, p), times (n,).
+        """
+        values = self.compiled.scalars.evaluate_values(np, theta)
+        table, (plan, places) = (values, np.zeros((0, *values.shape))), self._plan(times)
+        matrices, delays = self.compiled.matrices(table)[0], self.compiled.delays(table)[0]
+        return respond_many(plan, matrices, delays[0])[..., places]
 
     def vjp(self, table: tuple[Array, Array], times: Array, cotangents: Array) -> Array:
         """Return derivatives in the parameters of the sum of weights times the response, shape (p,).

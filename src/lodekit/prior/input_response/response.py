@@ -20,7 +20,7 @@ from scipy.linalg import matrix_balance
 
 from lodekit.data.inputs import InputSignal
 from lodekit.prior.input_response.hold import HoldDiscretization, InputSchedule, StepTable, prepare_schedule
-from lodekit.prior.linear_recurrence import solve_constant_recurrence, solve_recurrence
+from lodekit.prior.linear_recurrence import solve_constant_recurrence, solve_recurrence, solve_recurrences
 from lodekit.support.arguments import Array, IndexArray
 from lodekit.support.recent import RecentResults
 
@@ -74,7 +74,7 @@ def observable_state_space(
     """Return the state space of observables ``W(d) g + V(d) v``, with its derivatives in the parameters.
 
     Between jumps and kinks an input has no derivative beyond the first, so ``g'' = H F^2 x + H F G v + H G v'`` and so
-    on, to any order.
+    on, to any order. All shapes may have further leading dimensions, for many state spaces at once.
 
     Shapes: weights (k, r, q) and (p, k, r, q), feedthrough (k, r, m) and (p, k, r, m).
 
@@ -89,17 +89,17 @@ def observable_state_space(
     """
     pairs = zip(vars(matrices).values(), vars(jacobians).values(), strict=True)
     F, G, H, D, D1 = (_DualMatrix(*pair) for pair in pairs)
-    shapes = [(weights[0].shape[1], part.value.shape[-1]) for part in (F, G, G)]
+    shapes = [(*weights[0].shape[:-3], weights[0].shape[-2], part.value.shape[-1]) for part in (F, G, G)]
     # The observables on x, v and v', and the k-th derivative of g: H F^k on x, and the factors of v and v'.
     totals = [_DualMatrix(np.zeros(shape), np.zeros((len(F.jacobian), *shape))) for shape in shapes]
     derivative = [H, D, D1]
-    for order in range(len(weights[0])):
-        W = _DualMatrix(weights[0][order], weights[1][:, order])
+    for order in range(weights[0].shape[-3]):
+        W = _DualMatrix(weights[0][..., order, :, :], weights[1][..., order, :, :])
         totals = [total + W @ part for total, part in zip(totals, derivative, strict=True)]
         derivative = [derivative[0] @ F, derivative[0] @ G, derivative[1]]
     if feedthrough is not None:
-        for order in range(min(2, len(feedthrough[0]))):
-            totals[order + 1] += _DualMatrix(feedthrough[0][order], feedthrough[1][:, order])
+        for order in range(min(2, feedthrough[0].shape[-3])):
+            totals[order + 1] += _DualMatrix(feedthrough[0][..., order, :, :], feedthrough[1][..., order, :, :])
     parts = (F, G, *totals)
     return StateMatrices(*(part.value for part in parts)), StateMatrices(*(part.jacobian for part in parts))
 
@@ -203,7 +203,9 @@ class _StateTrajectory:
             states[0] = initial_state
         even = schedule.uniform_inputs
         if even is None:
-            states[1:] = self.forcing(self.step_matrices, self.event_matrices)
+            states[1:] = schedule.forcing(
+                self.step_matrices[:, :, hold.n_states :], self.event_matrices[:, :, hold.n_states :]
+            )
             self._propagate(states[None])
         else:
             # If few inputs drive all states, the forcing is not formed.
@@ -224,29 +226,11 @@ class _StateTrajectory:
         factors = self.transitions.swapaxes(1, 2)
         solve_recurrence(factors, self.schedule.steps.index, states[:, 1:], states[:, 0])
 
-    def forcing(self, matrices: Array, of_lags: Array) -> Array:
-        """Return the forcing by inputs in each step, shape (..., n, s), from step matrices or their derivatives."""
-        schedule, s = self.schedule, self.hold.n_states
-        forcing = schedule.steps.apply(matrices[..., s:], schedule.step_inputs)
-        if len(schedule.event_steps):
-            self._add_events(forcing, schedule.event_lags.apply(of_lags[..., s:], schedule.event_changes))
-        return forcing
-
-    def _add_events(self, forcing: Array, parts: Array) -> None:
-        """Add the forcing by events, shape (..., e, s), to their steps, (..., n, s)."""
-        step, count = self.schedule.event_steps, forcing.shape[-2]
-        if self.schedule.has_single_events:
-            forcing[..., step, :] += parts
-            return
-        for index in np.ndindex(*forcing.shape[:-2], forcing.shape[-1]):
-            place = (*index[:-1], slice(None), index[-1])
-            forcing[place] += np.bincount(step, weights=parts[place], minlength=count)
-
     def jacobian(self, d_F: Array, d_G: Array, d_delays: Array) -> Array:
         """Return the derivatives of the states at all rows, shape (p, n + 1, s)."""
         s, schedule = self.hold.n_states, self.schedule
         d_steps, d_lags = self._split_table(self.table.jacobian(d_F, d_G))
-        forcing = self.forcing(d_steps, d_lags)
+        forcing = schedule.forcing(d_steps[..., s:], d_lags[..., s:])
         forcing += schedule.steps.apply(d_steps[..., :s], self.states[:-1])
         for column in range(self.hold.n_inputs):
             if d_delays[:, column].any():
@@ -273,7 +257,7 @@ class _StateTrajectory:
             forcing += schedule.steps.apply(self.step_matrices[:, :, value], schedule.step_inputs[:, slope])
             kicks += schedule.event_lags.apply(self.event_matrices[:, :, value], schedule.event_changes[:, slope])
         if len(schedule.event_steps):
-            self._add_events(forcing, kicks)
+            schedule.add_events(forcing, kicks)
         return -schedule.sign * forcing
 
     def vjp(
@@ -337,6 +321,25 @@ class _StateTrajectory:
         if len(steps.index) > 1:
             solve_recurrence(self.transitions, steps.index[1:], adjoint[None, :-1], adjoint[-1:], backwards=True)
         return adjoint
+
+
+def respond_many(plan: ResponsePlan, matrices: StateMatrices, delays: Array) -> Array:
+    """Return the responses of k state spaces to the inputs of a plan, with the same delays; shape (k, q, n).
+
+    All matrices have k in front of their shapes, and are finite.
+    """
+    values = np.empty((*matrices.H.shape[:-1], len(plan.times)))
+    for part, schedule in plan.schedules(delays):
+        hold = HoldDiscretization(schedule.sign * matrices.F, schedule.sign * matrices.G, plan.hold_order)
+        s, lengths = hold.n_states, (schedule.steps.distinct, schedule.event_lags.distinct)
+        at_steps, at_events = (hold.discretize(each)[0] for each in lengths)
+        forcing = schedule.forcing(at_steps[..., s:], at_events[..., s:])
+        states = solve_recurrences(at_steps[..., :s], schedule.steps.index, np.zeros((len(values), s, 1)), forcing)
+        response = matrices.H @ states[:, schedule.requested_index, :, 0].swapaxes(1, 2)
+        for gain, inputs in zip((matrices.D, matrices.D1), schedule.feedthrough_inputs, strict=True):
+            response += gain @ inputs
+        values[..., part] = response
+    return values
 
 
 class StateSpaceResponse:
