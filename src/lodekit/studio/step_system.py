@@ -274,5 +274,5 @@ def _show_curve(controller: SessionController) -> None:
     except LodekitError as problem:
         show_notice(controller.error_message(problem), "warning")
         return
-    st.markdown(f"Posterior mean at these values. Log evidence, with initial guesses of noise: **{log_evidence:.3f}**")
+    st.markdown(f"Posterior mean at these values; log evidence **{log_evidence:.3f}** with initial guesses of noise.")
     show_figure(figure, words, "curve")

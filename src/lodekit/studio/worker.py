@@ -97,7 +97,7 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         "command": request["command"],
         "code": request["code"],
         "window": window,
-        "span": " to ".join(map(gp.fit_.clock.format_times, window)),
+        "span": gp.fit_.clock.format_times(*window).replace(" and ", " to "),
         "inputs": {n: [float(u.values.min()), float(u.values.max())] for n, u in inputs},
         "units": {**derive_units(gp.system, gp.labels_["units"]), **gp.labels_["units"]},
         "equations": list(gp.system.equations),
