@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import io
 import re
+import runpy
+import shlex
 import zipfile
 from dataclasses import replace
 from inspect import signature
@@ -49,6 +51,7 @@ from lodekit.studio.session import (
 )
 from lodekit.studio.session_files import (
     changed_settings,
+    generate_script,
     generate_shell,
     pack_fit,
     pack_session,
@@ -59,6 +62,7 @@ from lodekit.studio.worker import RESULT_FILE
 from lodekit.support.files import MODEL_FILE
 from lodekit.system.catalog import examples
 from lodekit.system.files import read_system_file
+from tests.cli.command import run
 from tests.studio.present import Patient, Present
 
 STEPS = (np.arange(40.0), "u", np.arange(40) // 10 % 2)
@@ -292,7 +296,7 @@ def test_windows_of_fit_and_validation_share_no_row(desk: SessionController) -> 
     desk.set_file("even.csv", b"t,f1,f2,u\n" + b"\n".join(b"%d,1,2,3" % k for k in range(11)))
     desk.set_window(7.0, 10.0, for_validation=True)
     assert (desk.session.window, desk.session.held_out) == ((None, 6.0), (7.0, 10.0))
-    assert "--to 6.0" in generate_shell(desk.session)
+    assert "--to 6.0" in generate_shell(desk.session, desk.folder)
     desk.set_window(2.0, 8.0, for_validation=False)
     assert (desk.session.window, desk.session.held_out) == ((2.0, 8.0), (9.0, 10.0))
 
@@ -432,6 +436,40 @@ def test_a_fit_is_simulated_with_a_step_or_with_the_inputs_of_a_file(driven: Ses
     assert tables["steady"]["y"][0] == pytest.approx(float(gp.simulate([0.0], {"u": 1.0}, "steady", "y")[0]), rel=1e-6)
     names = {trace["name"] for trace in read_fit_result(driven, "fit-1", "simulate")["figure"]["data"]}
     assert names == {"95 % band", "simulation", "known input"}
+
+
+def test_code_and_command_repeat_a_simulation_if_columns_have_other_names_than_channels(
+    desk: SessionController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pandas", reason="the code reads a CSV file with pandas")
+    rows, level = "", 0.0
+    for k in range(24):
+        rows += f"2024-03-04 {k:02}:00,{k // 6 % 2},{level + 0.02 * np.sin(50 * k):.4f}\n"
+        level += 0.3 * (2.0 * (k // 6 % 2) - level)
+    desk.set_file("log.csv", f"time,Valve [%],Level [cm]\n{rows}".encode())
+    desk.change(equations="tau*y' + y = K*u", declared="tau, K")
+    desk.session = desk.session.with_assignment(ColumnAssignment("u", "Valve [%]", "hold"))
+    desk.session = desk.session.with_assignment(ColumnAssignment("y", "Level [cm]"))
+    desk.server = Patient()
+    start_fit(desk)
+    assert collect_task(desk)
+    fit = desk.folder / "fit-1"
+    assert read_fit_result(desk, "fit-1")["span"] == "2024-03-04 00:00 to 2024-03-04 23:00"
+    plan = b"time,Valve [%]\n2024-03-05 00:00,1\n2024-03-05 04:00,0\n2024-03-05 09:00,1\n"
+    start_subtask(desk, "fit-1", "simulate", ("plan.csv", plan), start="end")
+    assert collect_task(desk)
+    monkeypatch.chdir(fit / "simulate")
+    table = np.genfromtxt("simulation.csv", delimiter=",", names=True)
+    script = generate_script(desk.session, fit)
+    Path("code.py").write_text(script[script.index("import pandas") :].replace("print(", "found = ("))
+    found = runpy.run_path("code.py", {"gp": lk.LODEGP.load(fit / MODEL_FILE)})["found"]
+    assert np.asarray(found)[:, -2:] == pytest.approx(np.column_stack([table["y"], table["u"]]), abs=1e-9)
+    words = shlex.split(generate_shell(desk.session, fit).splitlines()[-1])
+    assert words[:3] == ["lodekit", "simulate", "log-fit"]
+    done = run(*[str(fit / MODEL_FILE) if word == "log-fit" else word for word in words[1:]])
+    assert done.returncode == 0, done.stderr
+    again = np.genfromtxt("response.csv", delimiter=",", names=True)
+    assert again["y"] == pytest.approx(table["y"], abs=1e-9)
 
 
 def is_lk(node: ast.Attribute) -> bool:
@@ -576,8 +614,8 @@ def test_a_log_is_split_at_gaps_into_records_that_are_fitted_and_validated(desk:
     assert recording is not None
     assert [recording.span(record) for record in recording.records] == [(0.0, 29.0), (80.0, 109.0), (160.0, 189.0)]
     assert "3 records" in "; ".join(recording.notes)
-    assert "--split-gaps" in generate_shell(desk.session).splitlines()[0]
-    assert "--split-gaps" in generate_shell(desk.session).splitlines()[1]
+    assert "--split-gaps" in generate_shell(desk.session, desk.folder).splitlines()[0]
+    assert "--split-gaps" in generate_shell(desk.session, desk.folder).splitlines()[1]
     desk.change(record="2")
     assert "of record 2" in desk.curve_figure()[1]
     desk.server = Patient()
@@ -590,9 +628,9 @@ def test_a_log_is_split_at_gaps_into_records_that_are_fitted_and_validated(desk:
     assert found["validation"]["channels"]["y"]["fit_percent"] > 90
 
 
-def test_the_lines_for_the_shell_are_those_of_the_session() -> None:
+def test_the_lines_for_the_shell_are_those_of_the_session(tmp_path: Path) -> None:
     own = StudioSession(file="my log.csv", held_out=(5.0, 9.0), window=(None, 5.0), dt=0.5, given=("u",))
-    assert generate_shell(own).splitlines() == [
+    assert generate_shell(own, tmp_path).splitlines() == [
         "lodekit fit system.toml 'my log.csv' --dt 0.5 --to 5.0 --seed 0 --out log-fit",
         "lodekit validate log-fit 'my log.csv' --given u --dt 0.5 --from 5.0 --to 9.0",
     ]
@@ -676,8 +714,8 @@ def test_the_status_for_screen_readers_names_the_task_an_error_or_the_last_fit(d
     assert desk.status == ""
     desk.change(tray=("fit-1",))
     assert desk.status == "fit-1 is complete."
-    desk.errors["fit"] = "expected two times, got one"
-    assert desk.status == "expected two times, got one"
+    desk.errors["fit"] = "expected a column for x, got none; try columns={'x': 'COLUMN'}"
+    assert desk.status == "expected a column for x, got none; choose the column of x in step 2"
     desk.task = SimpleNamespace(task="fit")  # type: ignore[assignment]
     assert desk.status == "Fitting."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -163,11 +164,53 @@ def test_columns_of_two_channels_can_be_exchanged(open_tab: OpenTab, is_split: b
 
 def test_the_data_step_offers_to_split_a_log_at_gaps(open_tab: OpenTab) -> None:
     tab = open_tab()
-    tab.selectbox(key="example-0").select("heating").run()
     assert not any(box.key == "split-gaps" for box in tab.checkbox)
-    next(button for button in tab.button if button.label == "Simulate").click().run()
+    tab.selectbox(key="example-0").select("heating").run()
     tab.checkbox(key="split-gaps").check().run()
     assert any("no gap found, so this is one record" in text.value for text in tab.markdown)
+
+
+def test_two_clicks_lead_from_the_empty_page_to_a_fit(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    assert tab.button(key="fit").disabled
+    tab.button(key="try").click().run()
+    assert tab.text_input(key="declared").value == "a, b"
+    tab.button(key="fit").click().run()
+    assert "Parameters of the fit" in "".join(item.body for item in tab.get("html"))
+    # A file of the user stays if another example is chosen; simulated data follow the example.
+    box = next(box for box in tab.selectbox if box.label == "Start with an example")
+    box.select("spring_mass_damper").run()
+    assert [item.value for item in tab.markdown if item.value.startswith("**simulated.csv**: 60 lines")]
+    assert {tab.selectbox(key=f"column-{name}").value for name in ("x", "F")} == {"x", "F"}
+    assert not tab.exception
+
+
+def test_a_fit_needs_a_column_and_equations_can_be_proposed(open_tab: OpenTab) -> None:
+    """With a file whose columns have other names, the fit failed only after it was started."""
+    tab = open_tab()
+    rows = "\n".join(f"{k},{20 + k * 7 % 13},{k // 10 % 2}" for k in range(40))
+    tab.file_uploader[0].upload("log.csv", f"t,room [degC],heater [kW]\n{rows}\n".encode(), "text/csv").run()
+    assert tab.button(key="fit").disabled
+    tab.button(key="propose").click().run()
+    assert tab.selectbox(key="role-heater").value == "hold"
+    assert not tab.button(key="fit").disabled
+    tab.selectbox(key="column-heater").select("– not measured –").run()
+    tab.selectbox(key="column-room").select("– not measured –").run()
+    assert tab.button(key="fit").disabled
+    assert tab.button(key="fit-from-here").disabled
+    shown = "".join(item.body for item in tab.get("html"))
+    assert shown.count("column") == shown.count("No column is assigned") + shown.count("once a channel has a column")
+    tab.file_uploader[0].upload("notes.csv", b"%PDF \x00\x01", "text/csv").run()
+    shown = "".join(item.body for item in tab.get("html"))
+    # The error is shown once, where the file was chosen.
+    assert shown.count("got binary data") == 1
+    assert not tab.exception
+
+
+def test_links_to_the_steps_are_an_element_of_their_own_which_stays_at_the_top(open_tab: OpenTab) -> None:
+    bodies = [item.body for item in open_tab().get("html")]
+    assert sum(body.startswith('<nav aria-label="Steps"><ol class="lk-steps">') for body in bodies) == 1
+    assert re.search(r":has\(\.lk-steps\) \{ position: sticky; top: 0;", "".join(bodies))
 
 
 def test_a_fit_has_one_button_for_the_report_and_one_for_all_files(
@@ -215,6 +258,7 @@ def test_the_page_says_that_a_file_is_being_read(open_tab: OpenTab, monkeypatch:
     monkeypatch.setattr(Present, "call", call)
     tab = open_tab()
     tab.selectbox(key="example-0").select("heating").run()
+    done.clear()
     tab.file_uploader[0].upload("log.csv", b"t,u,f1\n0,1,2\n1,2,3\n2,1,4\n3,1,2\n", "text/csv").run()
     reads = {doing for name, doing in done if name in ("open_file", "match_file")}
     assert reads == {"Reading log.csv"}
@@ -230,7 +274,7 @@ def test_typed_equations_replace_an_example_and_refused_ones_disable_the_fit(
     tab.selectbox(key="example-0").select("heating").run()
     next(button for button in tab.button if button.label == "Simulate").click().run()
     session = server.open("".join(tab.query_params["session"]))
-    for text in ("x' = -a*x^2", "x' = -a*x"):
+    for text in ("f1' = -a*f1^2", "f1' = -a*f1"):
         session.change(equations=text, declared="a")
         tab.run()
         # The box with the choice is no longer on the page, so a late answer of the browser has no effect.

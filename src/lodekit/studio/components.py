@@ -22,9 +22,8 @@ STEPS = {
     "Compare": "All fits of this session, side by side.",
     "Download": "The report, all files, and commands that reproduce the fit without this page.",
 }
-DARK_PAGE_STYLE = (
-    "<style>:root { --accent: #56b4e9; --warn: #e69f00; --good: #2fbf95; } .lk-badge { color: #10151a; }</style>"
-)
+DARK_PAGE_STYLE = """<style>:root { --accent: #56b4e9; --warn: #e69f00; --good: #2fbf95; --page: #12171c; }
+.lk-badge { color: #10151a; }</style>"""
 #: A damped oscillation.
 PAGE_ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 64 64"><path d="M2 8C10 8 14 56 26 46S36 22 46 28\
  54 40 62 34" fill="none" stroke="#0072b2" stroke-width="8"/></svg>"""
@@ -44,10 +43,9 @@ def configure_page() -> None:
     links = "".join(
         f'<li><a href="#step-{number}"><b>{number}</b>{escape(name)}</a></li>' for number, name in enumerate(STEPS, 1)
     )
-    st.html(
-        '<div class="lk-brand"><h1>lodekit studio</h1><span>fit linear ODEs to measurements</span></div>'
-        f'<nav aria-label="Steps"><ol class="lk-steps">{links}</ol></nav>'
-    )
+    st.html('<div class="lk-brand"><h1>lodekit studio</h1><span>fit linear ODEs to measurements</span></div>')
+    # An element of its own, which stays at the top while the page scrolls.
+    st.html(f'<nav aria-label="Steps"><ol class="lk-steps">{links}</ol></nav>')
 
 
 def is_dark() -> bool:

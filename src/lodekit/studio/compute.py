@@ -127,10 +127,8 @@ def make_slider_model(system: Path, data: Path, values: Mapping[str, float], **o
     file = read_system_file(system)
     gp, found = prepare_fit(file, data, **options)
     if found.measurements.size > MAX_SLIDER_MEASUREMENTS:
-        raise LodekitError(
-            f"expected up to {MAX_SLIDER_MEASUREMENTS} measurements for the curve at the values of the sliders, got "
-            f"{found.measurements.size}; select a shorter window in step 2"
-        )
+        expected = f"expected at most {MAX_SLIDER_MEASUREMENTS} measurements for this curve"
+        raise LodekitError(f"{expected}, got {found.measurements.size}; select a shorter window in step 2")
     arguments = FitSettings(**{item.name: getattr(gp, item.name) for item in fields(FitSettings)})
     arguments.check()
     setup = build_setup(file.system, arguments, found.measurements)
@@ -144,9 +142,7 @@ def make_slider_model(system: Path, data: Path, values: Mapping[str, float], **o
         series = [item for part in kept.records.values() for item in part.decimated_series()]
         starts = build_start_points(objective, [StartPoint("given", theta)], series, 1, generator, levels)
     if not starts:
-        raise LodekitError(
-            "the curve cannot be computed at these values; move the sliders, or check the units of the data"
-        )
+        raise LodekitError("no curve can be computed at these values; move the sliders, or check the units")
     units = {**found.units, **file.units}
     return setup, layout.unpack(starts[0].x), units, TimeReference(found.origin, units.get("t", ""))
 
@@ -292,11 +288,9 @@ def draw_curve(session: StudioSession, text: EquationText, path: Path, record: s
     measured = {item.observable: (item.times, item.values) for item in record_setup.measurements.plotted_series}
     curves = {name: (times, curve) for name, curve in zip(setup.channels, mean.T, strict=True)}
     kinds = {name: signal.kind for name, signal in inputs.items()}
-    listed = ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
+    listed = ", ".join(f"{name} = {value:.6g}" for name, value in values.items()) or "no parameters"
     where = f" of record {record}" if record else ""
-    words = (
-        f"Posterior mean of {', '.join(setup.channels)} over the measurements{where}, at {listed or 'no parameters'}"
-    )
+    words = f"Posterior mean of {', '.join(setup.channels)} over the measurements{where}, at {listed}"
     figure = curves_figure(curves, clock, kinds, units, measured)
     return figure, f"{words}; log evidence {log_evidence:.3f}", log_evidence
 

@@ -29,6 +29,7 @@ from lodekit.studio.session import (
     ParsedEquations,
     StudioSession,
     find_time_column,
+    to_page_advice,
     user_message,
 )
 from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE, SYSTEM_FILE, read_fit_session
@@ -243,7 +244,7 @@ class SessionController:
         if self.task is not None:
             return f"{TASK_LABELS[self.task.task]}."
         complete = f"{self.session.tray[-1]} is complete." if self.session.tray else ""
-        return " ".join(self.errors.values()) or complete
+        return to_page_advice(" ".join(self.errors.values())) or complete
 
     def error_message(self, error: Exception) -> str:
         """Return a message for users, without any path of this machine."""
@@ -297,6 +298,16 @@ class SessionController:
         """Whether the typed equations are not valid, so that the system is an earlier one."""
         return self.system is not None and not self.parsed.equations
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether a channel has a column."""
+        return any(item.assignment.column for item in self.matches_or_empty)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a fit can start."""
+        return bool(self.parsed.equations) and self.is_measured and self.task is None
+
     def check_equations(self) -> None:
         """Raise if the typed equations are not valid."""
         if self.is_outdated:
@@ -314,17 +325,15 @@ class SessionController:
         return example if example is not None and self.parsed.equations == example["equations"] else None
 
     def set_example(self, name: str) -> None:
-        """Use an example of the catalog, by its name; data and fits are kept."""
+        """Use an example of the catalog, by its name, with simulated data unless the user has a file; keep all fits."""
         example, session = self.catalog[name], replace(self.session, entries=())
         for each, parameter in example["parameters"].items():
             session = session.with_entry(ParameterEntry.from_parameter(each, parameter, example["values"].get(each)))
-        self.session = replace(
-            session,
-            equations="\n".join(example["equations"]),
-            declared=", ".join(example["parameters"]),
-            example=name,
-            revision=session.revision + 1,
-        )
+        equations, declared = "\n".join(example["equations"]), ", ".join(example["parameters"])
+        changes: dict[str, Any] = {"equations": equations, "declared": declared, "example": name}
+        self.session = replace(session, **changes, revision=session.revision + 1)
+        if self.session.is_simulated or not self.session.file:
+            self.simulate()
 
     def values(self) -> dict[str, float]:
         """Return the slider values of the parameters."""
@@ -502,7 +511,7 @@ def start_fit(controller: SessionController, *, starts: bool = False) -> None:
         folder.mkdir()
         write_atomically(folder / SYSTEM_FILE, text)
         shutil.copyfile(controller.path, folder / own.file)
-        request |= {"command": session_files.generate_command(own), "code": session_files.generate_script(own)}
+        request |= {"command": session_files.generate_command(own), "code": session_files.generate_script(own, folder)}
         controller.task = controller.server.start(folder, request)
     except LodekitError as problem:
         controller.errors["fit"] = controller.error_message(problem)

@@ -67,7 +67,8 @@ def apply_theme(figure: Mapping[str, Any], *, dark: bool) -> PlotlyFigure:
 def _measurement_trace(name: str, times: Array, values: Array) -> dict[str, Any]:
     chosen = plotly.thinned_indices(len(times))
     x, y = plotly.round_values(times[chosen], 12), plotly.round_values(values[chosen])
-    return plotly.marker_trace(name, x, y, "", (5, 3), (0.8, 0.45), many=len(chosen) > 300)
+    # Markers at the ends of an axis are drawn in full.
+    return plotly.marker_trace(name, x, y, "", (5, 3), (0.8, 0.45), many=len(chosen) > 300) | {"cliponaxis": False}
 
 
 def _finite_limits(*parts: Array) -> tuple[float, float]:

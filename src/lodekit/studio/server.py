@@ -25,10 +25,8 @@ from lodekit.studio.worker import PROGRESS_FILE, RESULT_FILE
 
 #: Seconds until a request is answered.
 ANSWER_TIMEOUT_SECONDS = 60.0
-PROCESS_ENDED_MESSAGE = (
-    "The computing process of this page ended twice without an answer, perhaps because there was not enough memory. "
-    "A new one has been started: change something to try again. Nothing that you typed is lost."
-)
+PROCESS_ENDED_MESSAGE = """The computation ended twice without an answer, perhaps because there was not enough memory. \
+Nothing that you typed is lost; change something to try again."""
 
 
 class _ProcessEndedError(Exception):
@@ -96,10 +94,8 @@ class ComputeProcess:
             answer: tuple[str, Any] = self._receive(timeout)
         except Empty:
             self._kill()
-            raise LodekitError(
-                f"This took longer than {timeout:.0f} seconds and was stopped; try something smaller. "
-                "Nothing that you typed is lost."
-            ) from None
+            message = f"This took longer than {timeout:.0f} seconds and was stopped; try fewer data or fewer equations."
+            raise LodekitError(message) from None
         return answer
 
     def _receive(self, timeout: float) -> Any:

@@ -97,20 +97,23 @@ def _validations(session: StudioSession, other: str) -> list[tuple[str, tuple[fl
     return [*held_out, *[(other, (None, None))] * bool(other)]
 
 
-def generate_shell(session: StudioSession, other: str = "") -> str:
-    """Return the commands that repeat the fit, its report and its validation, also on another file.
+def generate_shell(session: StudioSession, folder: Path) -> str:
+    """Return the commands that repeat the fit in a folder, its report, its validations and its last simulation.
 
     Examples
     --------
-    >>> print(generate_shell(StudioSession(file="log.csv", window=(0.0, 5.0), held_out=(5.0, 9.0))))
+    >>> print(generate_shell(StudioSession(file="log.csv", window=(0.0, 5.0), held_out=(5.0, 9.0)), Path("fit-1")))
     lodekit fit system.toml log.csv --from 0.0 --to 5.0 --seed 0 --out log-fit
     lodekit validate log-fit log.csv --from 5.0 --to 9.0
     """
     lines = [f"{generate_command(session)} --out {RESULT_FOLDER}"]
-    for file, window in _validations(session, other):
+    for file, window in _validations(session, find_validated_file(folder)):
         more = ["--given", ",".join(session.given)] if session.given else []
         more += _read_options(session, window)
         lines.append(shlex.join(["lodekit", "validate", RESULT_FOLDER, file, *more]))
+    if "inputs" in (found := read_result(folder / "simulate")):
+        more = ["--map", "t=t", "--start", found["start"], "--out", "response.csv"]
+        lines.append(shlex.join(["lodekit", "simulate", RESULT_FOLDER, SIMULATION_FILE, *more]))
     return "\n".join(lines)
 
 
@@ -121,12 +124,15 @@ def _read_options(session: StudioSession, window: tuple[float | None, float | No
     return options + ["--split-gaps"] * session.split_gaps
 
 
-def generate_script(session: StudioSession, other: str = "") -> str:
-    """Return Python code that repeats the fit, its report and its validation, also on another file.
+def generate_script(session: StudioSession, folder: Path) -> str:
+    """Return Python code that repeats the fit in a folder, its report, its validations and its last simulation.
+
+    The inputs of a simulation are read from its result, in which columns have the names of channels.
 
     Examples
     --------
-    >>> print(generate_script(StudioSession(file="log.csv", window=(0.0, 5.0), held_out=(5.0, 9.0))), end="")
+    >>> session = StudioSession(file="log.csv", window=(0.0, 5.0), held_out=(5.0, 9.0))
+    >>> print(generate_script(session, Path("fit-1")), end="")
     import lodekit as lk
     <BLANKLINE>
     run = lk.fit_file("system.toml", "log.csv", window=(0.0, 5.0), random_state=0)
@@ -149,10 +155,21 @@ def generate_script(session: StudioSession, other: str = "") -> str:
         "print(gp.summary())",
         f'run.write("{RESULT_FOLDER}")  # model, report, predictions, figures',
     ]
+    other = find_validated_file(folder)
     for name, window in _validations(session, other):
         own = {**read, **({} if name == other else {"window": window})}
         own |= {"given": list(session.given)} if session.given else {}
         lines.append(f"print(gp.validate({call(name, own)}))")
+    if "inputs" in (found := read_result(folder / "simulate")):
+        start = f"{found['start']!r}, record={found['record']!r}" if found["record"] else repr(found["start"])
+        inputs = ", ".join(f"{name!r}: table[{name!r}]" for name in found["inputs"])
+        lines += [
+            "",
+            "import pandas as pd",
+            "",
+            f'table = pd.read_csv("{SIMULATION_FILE}")  # see step 4 of the studio',
+        ]
+        lines.append(f"print(gp.simulate(table['t'], {{{inputs}}}, start={start}))")
     return "\n".join(lines) + "\n"
 
 
@@ -196,7 +213,7 @@ def pack_fit(folder: Path, names: Sequence[str]) -> bytes:
     files += [folder / "validate" / other, folder / "simulate" / SIMULATION_FILE]
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("fit.py", generate_script(session, other))
+        archive.writestr("fit.py", generate_script(session, folder))
         if text := validation_text(folder):
             archive.writestr("validation.txt", text + "\n")
         for path in filter(Path.is_file, files):

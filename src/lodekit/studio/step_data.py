@@ -109,9 +109,8 @@ def _describe_file(controller: SessionController, data_file: DataFile) -> None:
     names, now = [*look.names, NO_TIME_COLUMN], look.time.name if look.time else NO_TIME_COLUMN
     chosen = str(edit_value(st.columns(2)[0].selectbox, "Time column", now, "time-column", options=names))
     if chosen != now:
-        controller.session = own.with_assignment(
-            ColumnAssignment("t", IGNORED_COLUMN if chosen == NO_TIME_COLUMN else chosen)
-        )
+        column = IGNORED_COLUMN if chosen == NO_TIME_COLUMN else chosen
+        controller.session = own.with_assignment(ColumnAssignment("t", column))
         st.rerun()
     if look.time is None:
         dt = edit_value(st.number_input, "Sampling interval", own.dt or 0.0, "dt", min_value=0.0)
@@ -202,9 +201,7 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
             controller.set_window(low, high, for_validation=for_validation)
             st.rerun()
         elif new != window:
-            show_notice(
-                f"{names[0]!r} must be earlier than {names[1]!r}, and both must lie within the record.", "warning"
-            )
+            show_notice(f"{names[0]!r} must be earlier than {names[1]!r}, both within the record.", "warning")
 
     all_of_it, split = st.columns(2)
     if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):
@@ -228,10 +225,16 @@ def _edit_columns(controller: SessionController, data_file: DataFile) -> None:
         for item in matches:
             _edit_column(controller, data_file, item)
         unmatched = [own.assignment.channel for own in matches if not own.assignment.column and not own.is_user_choice]
-        if unmatched := [name for name in unmatched if name in controller.parsed.undifferentiated]:
-            show_notice([CONSTANT_ADVICE.format(name) for name in unmatched])
-        if all(not item.assignment.column for item in matches):
+        unmatched = [name for name in unmatched if name in controller.parsed.undifferentiated]
+        if not controller.is_measured:
             show_notice("No column is assigned to a channel yet; choose at least one.", "warning")
+        elif unmatched:
+            show_notice([CONSTANT_ADVICE.format(name) for name in unmatched])
+    elif controller.system is None:
+        st.markdown("**Columns of the channels** appear here once there are equations in step 1.")
+        if st.button("Propose equations for this file", key="propose", icon=":material/auto_awesome:"):
+            controller.apply_proposal()
+            st.rerun()
 
 
 def _edit_column(controller: SessionController, data_file: DataFile, item: ColumnMatch) -> None:

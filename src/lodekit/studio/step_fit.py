@@ -35,8 +35,8 @@ def render_fit(controller: SessionController) -> None:
     show_heading("Fit")
     own = controller.session
     go, how = st.columns([2, 7], vertical_alignment="center")
-    ready = bool(controller.parsed.equations) and own.file != "" and controller.task is None
-    if go.button("Fit", type="primary", icon=":material/play_arrow:", key="fit", disabled=not ready, width="stretch"):
+    options: dict[str, Any] = {"icon": ":material/play_arrow:", "disabled": not controller.is_ready}
+    if go.button("Fit", type="primary", key="fit", width="stretch", **options):
         start_fit(controller)
         st.rerun()
     with how, st.popover("Fit options", icon=":material/tune:"):
@@ -300,14 +300,14 @@ def _edit_simulation(controller: SessionController, name: str, result: Mapping[s
     def number(column: Any, label: str, quantity: str, value: float, **options: Any) -> float:
         unit = result["units"].get(quantity, "")
         options |= {"value": value, "format": "%.6g", "key": f"{label}-{name}"}
-        return float(column.number_input(f"{label} in {unit}" if unit else label, **options))
+        return float(column.number_input(f"{label} ({unit})" if unit else label, **options))
 
     for channel, (low, high) in result["inputs"].items():
         left, right = st.columns(2)
         before = number(left, f"{channel} before the step", channel, low)
         steps[channel] = before, number(right, f"{channel} after the step", channel, low if steps else high)
     left, right = st.columns(2)
-    at = number(left, "Time of the step, from the start", "t", 0.1 * span, min_value=0.0)
+    at = number(left, "Time of the step after the start", "t", 0.1 * span, min_value=0.0)
     duration = number(right, "Duration", "t", span, min_value=1e-9 * span)
     start = st.selectbox("Initial state", list(START_LABELS), format_func=START_LABELS.__getitem__, key=f"state-{name}")
     label = "Instead of steps: a file with times and inputs, in columns named as in the record"
@@ -373,7 +373,7 @@ def _comparison_row(name: str, result: Mapping[str, Any], other: Mapping[str, An
     for parameter, value, error, _, _, note in parameter_rows(result):
         spread = f" ± {error[0]}" if isinstance(error, tuple) else ""
         parameters.append(f"{parameter} = {value[0]}{spread}{f' ({note})' if note else ''}")
-    first, last = result["window"]
+    span = result.get("span") or "{:.4g} to {:.4g}".format(*result["window"])
     done = [found for found in (result["validation"] or {}, other) if "channels" in found]
     validated = "\n".join(line for found in done for line in (found.get("source", ""), *_fit_percents(found)) if line)
     validated = validated or ("not possible" if result["validation"] else "no held-out data")
@@ -384,7 +384,7 @@ def _comparison_row(name: str, result: Mapping[str, Any], other: Mapping[str, An
         name if result["converged"] else f"{name} (failed)",
         "\n".join(result["equations"]),
         "\n".join(parameters) or "none",
-        f"{result['source']}\n{first:.4g} to {last:.4g}, {result['observations']} values",
+        f"{result['source']}\n{span}\n{result['observations']} values",
         evidence,
         validated,
         "independent" if result["independent"] else "correlated",
@@ -397,10 +397,8 @@ def render_downloads(controller: SessionController) -> None:
     show_heading("Download")
     left, right = st.columns([5, 7], gap="large")
     with left:
-        name = ""
-        if controller.session.tray:
-            name = _offer_fit_files(controller)
-        else:
+        name = _offer_fit_files(controller) if controller.session.tray else ""
+        if not name:
             show_notice("After a fit, you can download its report here, and all files: model, predictions and figures.")
         _offer_session(controller)
     with right:
@@ -454,19 +452,18 @@ def _offer_session(controller: SessionController) -> None:
 
 def _show_scripts(controller: SessionController, fit: str) -> None:
     """Show commands and code for a fit, or for the current settings if there is none yet."""
+    folder = controller.folder / fit
     if fit:
-        folder = controller.folder / fit
         own, text = read_fit_session(folder), (folder / SYSTEM_FILE).read_text(encoding="utf-8")
-        other = session_files.find_validated_file(folder)
-    elif not controller.parsed.equations or not controller.session.file:
+    elif not controller.parsed.equations or not controller.is_measured:
         show_notice("Once there are equations and data, equivalent shell commands and Python code appear here.")
         return
     else:
-        own, text, other = controller.resolved_session(), controller.system_file(), ""
+        own, text = controller.resolved_session(), controller.system_file()
     of_fit = f" for {fit}" if fit else ""
     st.markdown(f"**Equivalent shell commands**{of_fit}, in a folder with the system file and the data file")
-    st.code(session_files.generate_shell(own, other), language="bash", wrap_lines=True)
+    st.code(session_files.generate_shell(own, folder), language="bash", wrap_lines=True)
     st.markdown("**Equivalent Python code**")
-    st.code(session_files.generate_script(own, other), language="python", wrap_lines=True)
+    st.code(session_files.generate_script(own, folder), language="python", wrap_lines=True)
     with st.expander(f"System file {SYSTEM_FILE}"):
         st.code(text, language="toml", wrap_lines=True)

@@ -28,7 +28,7 @@ from lodekit.support.text import as_sentence, format_count
 
 OWN_EQUATIONS = "your own equations"
 EMPTY_MESSAGE = """Type equations, or choose an example. For example, x' = -a*x + u describes a heated room; x is its \
-temperature above outdoors."""
+temperature above outdoors. If you are new here, load the example with data, and press 'Fit' in step 4."""
 
 
 @st.fragment
@@ -42,7 +42,7 @@ def render_system(controller: SessionController) -> None:
     with right:
         parsed = controller.parsed
         if parsed.is_empty:
-            show_notice(EMPTY_MESSAGE)
+            _offer_example(controller)
         elif not parsed.equations:
             show_notice(parsed.error, "warning")
         else:
@@ -51,6 +51,15 @@ def render_system(controller: SessionController) -> None:
         _show_algebra(controller, parsed)
     if rested and st.session_state.get("drawn system") != (controller.system, parsed.equations):
         # The steps below still show other equations; they are updated when the user stops typing.
+        st.rerun()
+
+
+def _offer_example(controller: SessionController) -> None:
+    """Tell a new user how to begin."""
+    show_notice(EMPTY_MESSAGE)
+    label = "Load an example with data"
+    if not controller.session.file and st.button(label, key="try", icon=":material/science:", type="primary"):
+        controller.set_example("heating")
         st.rerun()
 
 
@@ -74,14 +83,9 @@ def _edit_equations(controller: SessionController) -> bool:
     """Show the editor, and return whether the user has just stopped typing."""
     own = controller.session
     text, rest = equation_editor(own.equations, key="equations")
-    declared = edit_value(
-        st.text_input,
-        "Additional parameters (constants such as offsets)",
-        own.declared,
-        "declared",
-        max_chars=2000,
-        help="Unknown constants, separated by commas. Every other name is a channel: a function of time.",
-    )
+    label = "Additional parameters (constants such as offsets)"
+    about = "Unknown constants, separated by commas. Every other name is a channel: a function of time."
+    declared = edit_value(st.text_input, label, own.declared, "declared", max_chars=2000, help=about)
     if (text, declared) != (own.equations, own.declared):
         store_edit(controller, own.with_equations(text, declared))
     before = st.session_state.get("typed", rest)
@@ -254,29 +258,21 @@ def slider_range(entry: ParameterEntry, centre: float) -> tuple[float, float]:
 
 
 def _offer_fit(controller: SessionController) -> None:
-    go = st.button(
-        "Fit from here",
-        key="fit-from-here",
-        icon=":material/play_arrow:",
-        disabled=controller.task is not None or controller.session.file == "" or controller.is_outdated,
-        help=OUTDATED_MESSAGE if controller.is_outdated else "Start the search at the values of the sliders.",
-    )
-    if go:
+    about = OUTDATED_MESSAGE if controller.is_outdated else "Start the search at the values of the sliders."
+    options: dict[str, Any] = {"icon": ":material/play_arrow:", "disabled": not controller.is_ready, "help": about}
+    if st.button("Fit from here", key="fit-from-here", **options):
         start_fit(controller, starts=True)
         st.rerun()
 
 
 def _show_curve(controller: SessionController) -> None:
-    if not controller.session.file:
-        show_notice("Once there are data, the curve at the values of the sliders is drawn here.")
+    if not controller.is_measured:
+        show_notice("The curve at the values of the sliders appears here once a channel has a column in step 2.")
         return
     try:
         figure, words, log_evidence = controller.curve_figure()
     except LodekitError as problem:
         show_notice(controller.error_message(problem), "warning")
         return
-    st.markdown(
-        f"Posterior mean at these values; log evidence **{log_evidence:.3f}** with a first guess of noise and "
-        "lengthscales, which a fit estimates, too"
-    )
+    st.markdown(f"Posterior mean at these values; log evidence **{log_evidence:.3f}** with initial guesses of noise.")
     show_figure(figure, words, "curve")

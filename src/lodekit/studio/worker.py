@@ -86,6 +86,9 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     gp.save(folder / MODEL_FILE)
     _progress_writer(folder)("checking the curves", 0, None)
     windows = [part.measurements.window for part in gp.fit_.record_fits]
+    window = [min(first for first, _ in windows), max(last for _, last in windows)]
+    # A simulation begins with a step of the first input, which is more likely a heater than the weather if it is held.
+    inputs = sorted(gp.fit_.measurements.inputs.items(), key=lambda item: item[1].kind != "hold")
     return {
         **pipeline.fit_to_dict(product),
         "summary": gp.summary(),
@@ -93,8 +96,9 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         "source": product.source,
         "command": request["command"],
         "code": request["code"],
-        "window": [min(first for first, _ in windows), max(last for _, last in windows)],
-        "inputs": {n: [float(u.values.min()), float(u.values.max())] for n, u in gp.fit_.measurements.inputs.items()},
+        "window": window,
+        "span": gp.fit_.clock.format_times(*window).replace(" and ", " to "),
+        "inputs": {n: [float(u.values.min()), float(u.values.max())] for n, u in inputs},
         "units": {**derive_units(gp.system, gp.labels_["units"]), **gp.labels_["units"]},
         "equations": list(gp.system.equations),
         "channels": list(gp.system.plain_channels),
@@ -196,7 +200,7 @@ def _simulate(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     write_atomically(folder / SIMULATION_FILE, pipeline.to_csv(table))
     curves = {name: (times, *moments) for name, *moments in zip(names, mean.T, std.T, strict=True)}
     figure = curves_figure(curves, fit.clock, kinds, gp.labels_["units"], label="simulation")
-    return {"source": request["data"], "start": start, "figure": figure}
+    return {"source": request["data"], "start": start, "record": record, "inputs": [*signals], "figure": figure}
 
 
 def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,10 +215,7 @@ def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, An
     known = [name for name in gp.system.channels if undelayed_name(name) in inputs]
     measured = {item.observable: item for item in fit.measurements.plotted_series}
     if absent := [name for name in names if name not in measured]:
-        raise LodekitError(
-            f"{', '.join(absent)} was not measured, and without the equations its curve is unknown, so it cannot be "
-            "substituted into them"
-        )
+        raise LodekitError(f"the curves of unmeasured channels are unknown ({', '.join(absent)})")
     mark = "_"
     while any(f"{name}{mark}" in names for name in names):
         mark += "_"
