@@ -207,8 +207,8 @@ _NOT_IDENTIFIED_REASONS = {
     "few": "too few measurements ({n_measurements}) for {n_unknown} parameters, initial values and noise levels; "
     "measure more",
     "unresolved": "they seem free of noise, and are too far apart to determine derivatives; measure more often",
-    "alias": "at times that are multiples of one step, with fewer than three of them in each period, a faster or "
-    "slower oscillation looks the same; measure more often or at uneven times, or give bounds",
+    "alias": "at times that are multiples of one step, an oscillation that is faster by a full period per step looks "
+    "the same (aliasing); measure more often or at uneven times, or give bounds",
 }
 
 
