@@ -866,6 +866,7 @@ def draw_parameter(
     *,
     estimate: float,
     interval: tuple[float, float] | None = None,
+    level: float = -0.5 * NORMAL_95**2,
     approximation: ArrayLike | None = None,
     truth: float | None = None,
     curve_label: str = "evidence",
@@ -884,6 +885,8 @@ def draw_parameter(
         The estimate.
     interval : (float, float), optional
         Its 95 % interval.
+    level : float
+        The drop of the curve at the ends of the interval.
     approximation : array-like, shape (n,), optional
         The normal approximation on which the interval is based.
     truth : float, optional
@@ -893,7 +896,7 @@ def draw_parameter(
     name, unit : str
         Name and unit of the parameter.
     note : str
-        Text after the numbers in the title.
+        Text below the numbers in the title.
 
     Examples
     --------
@@ -911,18 +914,19 @@ def draw_parameter(
         ax.plot(points, np.asarray(approximation, dtype=float), label="normal approximation", **style)
     if truth is not None:
         ax.axvline(truth, color=TRUTH_COLOR, linewidth=1.2, linestyle=REFERENCE_DASHES, label="truth")
+    ax.axhline(level, color=FAINT_GRAY, linewidth=0.8, zorder=0, label="95 % level")
     # The estimate is drawn at the level where its interval ends, or at the top without one.
-    level = 0.0 if interval is None else -0.5 * NORMAL_95**2
     if interval is not None:
         style = {"color": DATA_COLOR, "linewidth": 1.2, "markersize": 7}
         ax.plot(interval, [level, level], "|-", label="95 % interval (others estimated)", **style)
-    ax.plot([estimate], [level], "o", color=DATA_COLOR, markersize=4, label="estimate")
+    place = 0.0 if interval is None else level
+    ax.plot([estimate], [place], "o", color=DATA_COLOR, markersize=4, label="estimate")
     top = float(np.max(heights[seen], initial=0.0))
-    ax.set_ylim(-4.8, max(0.6, 1.15 * top))
+    ax.set_ylim(2.5 * level, max(-0.3 * level, 1.15 * top))
     set_axis_scale(ax, "x", np.append(points[seen], estimate))
     number = escape_mathtext(f"{name} = {estimate:.5g}" + (f" {unit}" if unit else ""))
     number += "" if interval is None else f"  [{interval[0]:.5g}, {interval[1]:.5g}]"
-    ax.set_title(f"{number}, {note}" if note else number, fontsize=SMALL_FONT_SIZE, loc="left", pad=4)
+    ax.set_title(f"{number}\n{note}" if note else number, fontsize=SMALL_FONT_SIZE, loc="left", pad=4)
     ax.set_xlabel(name_with_unit(name, unit))
 
 

@@ -310,14 +310,18 @@ class Fit:
     def estimates_at(self, confidence: float) -> dict[str, Estimate]:
         """Return the parameters of the system by name, with intervals of a given confidence level."""
         optimum, points, layout = self.optimum, self.joint_fit.measurements.n_distinct, self.layout
-        names = [layout.names[number] for number in layout.free_parameters]
-        wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in names])
-        freedom = self.joint_fit.profile_shapes[0]
-        known = self.corrected_information, optimum.at_bound, points, freedom, wider
+        quantiles = self.interval_quantiles(confidence)
+        wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in quantiles])
+        known = self.corrected_information, optimum.at_bound, points, self.joint_fit.profile_shapes[0], wider
         found = estimate_parameters(layout, optimum.x, *known, confidence)
-        quantiles = map(partial(inflated_quantile, confidence), freedom, wider)
-        reaches = dict(zip(names, quantiles, strict=True))
-        return apply_identifiability(found, self.identifiability, points >= layout.size, confidence, reaches)
+        return apply_identifiability(found, self.identifiability, points >= layout.size, confidence, quantiles)
+
+    def interval_quantiles(self, confidence: float) -> dict[str, float]:
+        """Return half-widths of intervals of estimated parameters by name, in standard errors before widening."""
+        names = [self.layout.names[number] for number in self.layout.free_parameters]
+        wider = [self.diagnosis.widening.get(name, 1.0) for name in names]
+        quantiles = map(partial(inflated_quantile, confidence), self.joint_fit.profile_shapes[0], wider)
+        return dict(zip(names, quantiles, strict=True))
 
     @cached_property
     def parameter_covariance(self) -> Array:
