@@ -32,6 +32,7 @@ from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.arguments import Array, as_times
 from lodekit.support.labels import Labels
 from lodekit.support.progress import track_progress
+from lodekit.support.text import join_list
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import Estimate, estimate_parameters, inflated_quantile, satterthwaite_dof
 from lodekit.uncertainty.laplace import LaplaceApproximation
@@ -432,6 +433,20 @@ class Fit:
         found = [describe_input(name, **known) for name, known in self.described_inputs.items()]
         known = self.labels.units, self.system, self.measurements.names
         return found + [each.sentence(*known) for each in self.disturbances.values()]
+
+    @property
+    def remarks(self) -> list[str]:
+        """Notes on signs of parameters, names of unmeasured channels, and the channels that free functions drive."""
+        driven, system = dict[int, dict[str, None]](), self.setup.reduced_system
+        if self.prior.n_processes and self.prior.channels is None:
+            for row, column, *_ in system.parametrization.free.terms():
+                driven.setdefault(column, {})[system.channels[row]] = None
+        free = [
+            f"free function {number + 1}: an unknown function of time, estimated as a smooth curve, which drives "
+            f"{join_list(list(names))}"
+            for number, names in sorted(driven.items())
+        ]
+        return [*self.diagnosis.notes, *self.setup.unmeasured_name_notes, *free]
 
 
 def fit_with_hold_selection(
