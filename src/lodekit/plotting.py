@@ -443,6 +443,7 @@ def draw_channel(
     unit: str = "",
     note: str = "",
     data_label: str = "data",
+    outside_label: str = "extrapolation",
     is_known: bool = False,
 ) -> None:
     """Draw a function of time with its uncertainty and the measurements.
@@ -462,8 +463,9 @@ def draw_channel(
         Functions drawn from the posterior.
     window : (first, last), optional
         Times of the first and the last measurement; extrapolation outside is shaded.
-    label, unit, note, data_label : str
-        Label and unit of the vertical axis, with the note on a separate line; label of the points in a legend.
+    label, unit, note, data_label, outside_label : str
+        Label and unit of the vertical axis, with the note on a separate line; labels of the points, and of the shaded
+        times outside the window, in a legend.
     is_known : bool
         Whether it is a known input, which has its own colour.
 
@@ -474,7 +476,7 @@ def draw_channel(
     >>> draw_channel(ax, [0, 1, 2], [0, 1, 0], [0.1, 0.1, 0.5], data=([0, 1], [0.1, 0.9]), window=(0, 1), label="f1")
     """
     times, centre = np.asarray(t, dtype=float), np.asarray(mean, dtype=float)
-    shade_outside(ax, times, window, "extrapolation")
+    shade_outside(ax, times, window, outside_label)
     if std is not None:
         half = NORMAL_95 * np.asarray(std, dtype=float)
         ax.fill_between(times, centre - half, centre + half, **BAND_STYLE)

@@ -49,6 +49,9 @@ def channels_caption(context: plotly.ReportContext) -> str:
         before = "before the first and " if context.span[0] < start else ""
         caption += f" Grey: {before}after the last measurement"
         caption += ", with inputs held constant." if context.fit.measurements.inputs else "."
+        if context.fit.calibrated_free_runs and context.span[1] > stop:
+            caption += " There the band widens at once, because it includes the errors that this model made when it "
+            caption += "predicted rows of this record from earlier ones."
     if context.fit.measurements.sufficient_statistics is not None:
         caption += " Points are averages of neighbouring measurements, because only sums were kept."
     elif any(len(item.times) > plotly.MAX_PLOT_POINTS for item in context.series.values()):

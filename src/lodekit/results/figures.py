@@ -250,7 +250,9 @@ def _draw_observable(
         corners = signal.times[(signal.times > times.min()) & (signal.times < times.max())]
         times = np.unique(np.concatenate([times, corners, np.nextafter(corners, -np.inf)]))
         mean, std = signal.at(times), np.zeros(len(times))
-    clock = fit.clock
+    clock, outside = fit.clock, "extrapolation"
+    if fit.calibrated_free_runs and times[-1] > last:
+        outside += " (band with forecast errors)"
     plotting.draw_channel(
         panel,
         clock.axis_times(times),
@@ -264,6 +266,7 @@ def _draw_observable(
         unit=unit,
         note="" if series else "(not measured)" if signal is None else "(known)",
         data_label="data" if fit.measurements.sufficient_statistics is None else "averages of the data",
+        outside_label=outside,
         is_known=signal is not None,
     )
     if framed:
