@@ -72,7 +72,7 @@ def format_summary(
         lines.append(line)
     for name, each in others.items():
         value = each if isinstance(each, str) else f"{each:.5g}"
-        lines.append(f"{name:<34}{value:>12}" if len(name) < 34 else f"{name} {value:>{45 - len(name)}}")
+        lines.append(f"{name:<34}{value:>12}" if len(name) < 34 else f"{name} {value.rjust(45 - len(name))}")
     lines.append(rule)
     lines += [f"Warning: {warning}" for warning in warnings]
     return "\n".join(lines)
