@@ -20,33 +20,6 @@ from numpy.typing import ArrayLike
 from lodekit.errors import LodekitError
 from lodekit.support.arguments import Array
 
-__all__ = [
-    "OKABE_ITO",
-    "WIDTH",
-    "add_legend",
-    "draw_channel",
-    "draw_correlations",
-    "draw_cumulated",
-    "draw_evidence",
-    "draw_frequency_response",
-    "draw_input",
-    "draw_modes",
-    "draw_note",
-    "draw_parameter",
-    "draw_residual",
-    "draw_scatter",
-    "draw_spectrum",
-    "draw_step",
-    "frame",
-    "import_matplotlib",
-    "label_bottom",
-    "label_time",
-    "make_panels",
-    "name_with_unit",
-    "read_axes",
-    "to_png",
-]
-
 #: Colours that colour-blind readers can distinguish (Okabe and Ito, 2008).
 OKABE_ITO: Mapping[str, str] = {
     "black": "#000000",
@@ -220,6 +193,10 @@ def name_with_unit(name: str, unit: str = "") -> str:
 
 def escape_mathtext(text: str) -> str:
     r"""Return text in which dollar signs are escaped, so that matplotlib draws it unchanged.
+
+    Parameters
+    ----------
+    text : str
 
     Examples
     --------
@@ -400,7 +377,15 @@ def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
 def shade_outside(ax: Any, points: Array, window: tuple[float, float] | None, label: str) -> None:
     """Shade the regions before and after a window, such as that of the data.
 
-    Shapes: points (n,).
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    points : array, shape (n,)
+        Times in ascending order, which the panel shows.
+    window : (first, last), optional
+        Times of the first and the last measurement.
+    label : str
+        Label of the shaded regions in a legend.
 
     Examples
     --------
@@ -420,7 +405,23 @@ def shade_outside(ax: Any, points: Array, window: tuple[float, float] | None, la
 
 
 def set_axis_scale(ax: Any, which: str, values: Array) -> None:
-    """Make axis `which` (x or y) of `ax` logarithmic if `values` span decades; otherwise use few ticks."""
+    """Make an axis logarithmic if its values span decades; otherwise use few ticks.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    which : {"x", "y"}
+        The axis.
+    values : array, shape (n,)
+        The values that it shows.
+
+    Examples
+    --------
+    >>> figure, (ax,) = make_panels(1)
+    >>> set_axis_scale(ax, "x", np.array([0.1, 10.0]))
+    >>> ax.get_xscale()
+    'log'
+    """
     low, high = float(values.min()), float(values.max())
     if low > 0 and high > 30 * low:
         getattr(ax, f"set_{which}scale")("log")

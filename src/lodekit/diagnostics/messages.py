@@ -552,12 +552,6 @@ def autocorrelation_failures(check: ResidualCheck, time_unit: str, *, is_linked:
     return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
 
 
-def describe_change_correlation(name: str, correlation: float, window: str) -> str:
-    """Return how errors are correlated with changes of an input."""
-    how = f"changes of {name} over {window} ({correlation:.2f})"
-    return f"with {how}: the equations describe its effect wrongly"
-
-
 def input_failures(linked: Mapping[str, str], delayed: Collection[str]) -> list[str]:
     """Return a failure if errors are correlated with inputs, with what to try."""
     if not linked:

@@ -741,25 +741,20 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
             # Intervals of unbounded parameters are linear; the search scale is not.
             steps = (values - found.value) / transform.derivative(centre) if transform.is_unbounded else moves
             approximation = -0.5 * (steps / (left * spread)) ** 2
-    notes = [_INTERVAL_SOURCES.get(reason, "") if found.identified else found.note]
-    if found.identified and reason == "profile" and any(name in each.values for each in fit.diagnosis.alternatives):
-        notes.append("contains other optima")
-    if found.identified and widening > 1.05:
-        notes.append(f"widened for correlated residuals (std error times {widening:.2g})")
-    is_scaled = found.identified or bool(result and result.ladder)
+    widened = f", widened for correlated residuals (std error times {widening:.2g})" * (widening > 1.05)
     plotting.draw_parameter(
         panel,
         values,
         curve,
         estimate=found.value,
         interval=found.interval if found.identified else None,
-        level=-0.5 * (reach / left if is_scaled else NORMAL_QUANTILE_95) ** 2,
+        level=-0.5 * (reach / left if found.identified or (result and result.ladder) else NORMAL_QUANTILE_95) ** 2,
         approximation=approximation,
         truth=truth,
         curve_label=f"{what}, {_OTHER_PARAMETERS[others]}",
         name=name,
         unit=unit,
-        note=", ".join(notes),
+        note=_INTERVAL_SOURCES.get(reason, "") + widened if found.identified else found.note,
     )
     panel.set_ylabel(f"\u0394 {what.replace(' + ', chr(10) + '+ ')}")
 

@@ -441,11 +441,8 @@ class Fit:
         if self.prior.n_processes and self.prior.channels is None:
             for row, column, *_ in system.parametrization.free.terms():
                 driven.setdefault(column, {})[system.channels[row]] = None
-        free = [
-            f"free function {number + 1}: an unknown function of time, estimated as a smooth curve, which drives "
-            f"{join_list(list(names))}"
-            for number, names in sorted(driven.items())
-        ]
+        text = "free function {}: an unknown function of time, estimated as a smooth curve, which drives {}"
+        free = [text.format(number + 1, join_list(list(names))) for number, names in sorted(driven.items())]
         return [*self.diagnosis.notes, *self.setup.unmeasured_name_notes, *free]
 
 

@@ -127,12 +127,10 @@ def monitor_rows(
             step, previous = item[1] - previous, item[1]
             if step > 6.0 * last_step and (split_gaps or gp.fit_.measurements.inputs):
                 length = format_quantity(step, gp.fit_.clock.unit, 3)
-                effect = "a new record starts"
+                effect = "inputs are assumed not to have changed meanwhile, and alarms may follow; try --split-gaps"
                 if split_gaps:
+                    effect = "a new record starts"
                     stream.start_record()
-                else:
-                    effect = "inputs are assumed not to have changed meanwhile, and alarms may follow; --split-gaps "
-                    effect += "starts a new record after each gap"
                 yield f"no rows for {length} before {gp.fit_.clock.format_times(item[1])}: {effect}"
             last_step = step if step > 0.0 else last_step
             yield from _push_row(gp, stream, item, horizon)
