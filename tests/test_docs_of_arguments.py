@@ -98,7 +98,9 @@ def find_public() -> list[Item]:
     found: list[Item] = []
     for path in PUBLIC_MODULES:
         module = importlib.import_module(path)
-        found += [item for name in module.__all__ for item in items_of(f"{path}.{name}", getattr(module, name))]
+        own = [name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == path]
+        public = getattr(module, "__all__", [name for name in own if not name.startswith("_")])
+        found += [item for name in public for item in items_of(f"{path}.{name}", getattr(module, name))]
     for path in PUBLIC_NAMES:
         owner, _, name = path.rpartition(".")
         found += items_of(path, getattr(importlib.import_module(owner), name))

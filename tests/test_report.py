@@ -190,6 +190,12 @@ def test_the_verdict_is_never_empty() -> None:
     assert "The search converged; there are too few measurements to test all residuals." in make_report(gp)
 
 
+def test_free_functions_are_explained_by_the_channels_that_they_drive(heating: lk.LODEGP) -> None:
+    note = "ree function 1: an unknown function of time, estimated as a smooth curve, which drives f1, f2 and u"
+    assert f"Note: f{note}" in heating.summary()
+    assert f"F{note}" in str(make_report(heating))
+
+
 def test_white_residuals_are_called_white(heating: lk.LODEGP, long_page: str) -> None:
     for page in (make_report(heating), long_page):
         assert "The residuals are consistent with independent noise." in page

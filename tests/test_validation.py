@@ -573,7 +573,7 @@ def test_the_command_line_says_the_same(gp: lk.LODEGP, tmp_path: Path) -> None:
     assert run(*arguments, "--start", "few").returncode == 2
     overlapping = run(*arguments, "--start", "end")
     assert overlapping.returncode == 2
-    assert "start='end' is the state at the end of a fitted record" in overlapping.stderr
+    assert "--start end is the state at the end of a fitted record" in overlapping.stderr
 
 
 @pytest.mark.parametrize("way", ["absent rows", "empty cells"])

@@ -6,22 +6,6 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "AccuracyError",
-    "AlgebraError",
-    "ArgumentError",
-    "DataError",
-    "EquationError",
-    "FitError",
-    "InconsistentSystemError",
-    "LodekitError",
-    "NotFittedError",
-    "ParameterError",
-    "Place",
-    "SystemFileError",
-    "VerificationError",
-]
-
 #: How many characters of a user's line a message shows at most.
 _WIDTH = 100
 

@@ -20,33 +20,6 @@ from numpy.typing import ArrayLike
 from lodekit.errors import LodekitError
 from lodekit.support.arguments import Array
 
-__all__ = [
-    "OKABE_ITO",
-    "WIDTH",
-    "add_legend",
-    "draw_channel",
-    "draw_correlations",
-    "draw_cumulated",
-    "draw_evidence",
-    "draw_frequency_response",
-    "draw_input",
-    "draw_modes",
-    "draw_note",
-    "draw_parameter",
-    "draw_residual",
-    "draw_scatter",
-    "draw_spectrum",
-    "draw_step",
-    "frame",
-    "import_matplotlib",
-    "label_bottom",
-    "label_time",
-    "make_panels",
-    "name_with_unit",
-    "read_axes",
-    "to_png",
-]
-
 #: Colours that colour-blind readers can distinguish (Okabe and Ito, 2008).
 OKABE_ITO: Mapping[str, str] = {
     "black": "#000000",
@@ -220,6 +193,10 @@ def name_with_unit(name: str, unit: str = "") -> str:
 
 def escape_mathtext(text: str) -> str:
     r"""Return text in which dollar signs are escaped, so that matplotlib draws it unchanged.
+
+    Parameters
+    ----------
+    text : str
 
     Examples
     --------
@@ -400,7 +377,15 @@ def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
 def shade_outside(ax: Any, points: Array, window: tuple[float, float] | None, label: str) -> None:
     """Shade the regions before and after a window, such as that of the data.
 
-    Shapes: points (n,).
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    points : array, shape (n,)
+        Times in ascending order, which the panel shows.
+    window : (first, last), optional
+        Times of the first and the last measurement.
+    label : str
+        Label of the shaded regions in a legend.
 
     Examples
     --------
@@ -420,7 +405,23 @@ def shade_outside(ax: Any, points: Array, window: tuple[float, float] | None, la
 
 
 def set_axis_scale(ax: Any, which: str, values: Array) -> None:
-    """Make axis `which` (x or y) of `ax` logarithmic if `values` span decades; otherwise use few ticks."""
+    """Make an axis logarithmic if its values span decades; otherwise use few ticks.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    which : {"x", "y"}
+        The axis.
+    values : array, shape (n,)
+        The values that it shows.
+
+    Examples
+    --------
+    >>> figure, (ax,) = make_panels(1)
+    >>> set_axis_scale(ax, "x", np.array([0.1, 10.0]))
+    >>> ax.get_xscale()
+    'log'
+    """
     low, high = float(values.min()), float(values.max())
     if low > 0 and high > 30 * low:
         getattr(ax, f"set_{which}scale")("log")
@@ -443,6 +444,7 @@ def draw_channel(
     unit: str = "",
     note: str = "",
     data_label: str = "data",
+    outside_label: str = "extrapolation",
     is_known: bool = False,
 ) -> None:
     """Draw a function of time with its uncertainty and the measurements.
@@ -462,8 +464,9 @@ def draw_channel(
         Functions drawn from the posterior.
     window : (first, last), optional
         Times of the first and the last measurement; extrapolation outside is shaded.
-    label, unit, note, data_label : str
-        Label and unit of the vertical axis, with the note on a separate line; label of the points in a legend.
+    label, unit, note, data_label, outside_label : str
+        Label and unit of the vertical axis, with the note on a separate line; labels of the points, and of the shaded
+        times outside the window, in a legend.
     is_known : bool
         Whether it is a known input, which has its own colour.
 
@@ -474,7 +477,7 @@ def draw_channel(
     >>> draw_channel(ax, [0, 1, 2], [0, 1, 0], [0.1, 0.1, 0.5], data=([0, 1], [0.1, 0.9]), window=(0, 1), label="f1")
     """
     times, centre = np.asarray(t, dtype=float), np.asarray(mean, dtype=float)
-    shade_outside(ax, times, window, "extrapolation")
+    shade_outside(ax, times, window, outside_label)
     if std is not None:
         half = NORMAL_95 * np.asarray(std, dtype=float)
         ax.fill_between(times, centre - half, centre + half, **BAND_STYLE)
@@ -866,6 +869,7 @@ def draw_parameter(
     *,
     estimate: float,
     interval: tuple[float, float] | None = None,
+    level: float = -0.5 * NORMAL_95**2,
     approximation: ArrayLike | None = None,
     truth: float | None = None,
     curve_label: str = "evidence",
@@ -884,6 +888,8 @@ def draw_parameter(
         The estimate.
     interval : (float, float), optional
         Its 95 % interval.
+    level : float
+        The drop of the curve at the ends of the interval.
     approximation : array-like, shape (n,), optional
         The normal approximation on which the interval is based.
     truth : float, optional
@@ -893,7 +899,7 @@ def draw_parameter(
     name, unit : str
         Name and unit of the parameter.
     note : str
-        Text after the numbers in the title.
+        Text below the numbers in the title.
 
     Examples
     --------
@@ -911,18 +917,19 @@ def draw_parameter(
         ax.plot(points, np.asarray(approximation, dtype=float), label="normal approximation", **style)
     if truth is not None:
         ax.axvline(truth, color=TRUTH_COLOR, linewidth=1.2, linestyle=REFERENCE_DASHES, label="truth")
+    ax.axhline(level, color=FAINT_GRAY, linewidth=0.8, zorder=0, label="95 % level")
     # The estimate is drawn at the level where its interval ends, or at the top without one.
-    level = 0.0 if interval is None else -0.5 * NORMAL_95**2
     if interval is not None:
         style = {"color": DATA_COLOR, "linewidth": 1.2, "markersize": 7}
         ax.plot(interval, [level, level], "|-", label="95 % interval (others estimated)", **style)
-    ax.plot([estimate], [level], "o", color=DATA_COLOR, markersize=4, label="estimate")
+    place = 0.0 if interval is None else level
+    ax.plot([estimate], [place], "o", color=DATA_COLOR, markersize=4, label="estimate")
     top = float(np.max(heights[seen], initial=0.0))
-    ax.set_ylim(-4.8, max(0.6, 1.15 * top))
+    ax.set_ylim(2.5 * level, max(-0.3 * level, 1.15 * top))
     set_axis_scale(ax, "x", np.append(points[seen], estimate))
     number = escape_mathtext(f"{name} = {estimate:.5g}" + (f" {unit}" if unit else ""))
     number += "" if interval is None else f"  [{interval[0]:.5g}, {interval[1]:.5g}]"
-    ax.set_title(f"{number}, {note}" if note else number, fontsize=SMALL_FONT_SIZE, loc="left", pad=4)
+    ax.set_title(f"{number}\n{note}" if note else number, fontsize=SMALL_FONT_SIZE, loc="left", pad=4)
     ax.set_xlabel(name_with_unit(name, unit))
 
 

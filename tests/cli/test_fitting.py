@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.results.summary import summary_dict
+from lodekit.results.summary import format_summary, summary_dict
+from lodekit.support.html import replace_advice
 from lodekit.system.files import read_system_file
 from lodekit.workflow.pipeline import read_model
 from tests.cli.command import run, run_alone
@@ -187,8 +188,8 @@ def test_a_pattern_names_several_files_and_their_columns_are_mapped(tmp_path: Pa
         (("heating.toml", "heating.csv", "--set", "c=1"), "unknown parameter 'c'; expected one of: a, b"),
         (("heating.toml", "heating.csv", "--set", "a=x"), "expected --set NAME=NUMBER"),
         (("heating.toml", "heating.csv", "--set", "a=1,a=2"), "twice"),
-        (("heating.toml", "heating.csv", "--engine", "steam"), "expected engine="),
-        (("heating.toml", "heating.csv", "--noise", "loud"), "expected noise="),
+        (("heating.toml", "heating.csv", "--engine", "steam"), "expected --engine"),
+        (("heating.toml", "heating.csv", "--noise", "loud"), "expected --noise"),
         (("heating.toml", "heating.csv", "--latent", "matern-2"), "matern-2"),
         (("heating.toml", "heating.csv", "--restarts", "0"), "restarts"),
         (("heating.toml", "heating.csv", "--seed", "-1"), "seed"),
@@ -364,3 +365,45 @@ def test_the_code_in_a_report_makes_the_same_fit(tmp_path: Path, monkeypatch: py
         with contextlib.redirect_stdout(io.StringIO()):
             exec(code, scope)  # noqa: S102
         assert scope["gp"].parameters_["tau"].value == pytest.approx(tau)
+
+
+def test_messages_name_options_instead_of_arguments(tmp_path: Path) -> None:
+    rows = [f"{t},{t // 10 % 2},{0.1 * t % 3:.1f}" for t in range(40)]
+    (tmp_path / "log.csv").write_text("\n".join(["t,u,y", *rows]))
+    (tmp_path / "no-u.csv").write_text("\n".join(["t,y", *(f"{t},{t % 7}" for t in range(40))]))
+    (tmp_path / "empty.csv").write_text("\n".join(["t,u,y", *(f"{t},{t // 10 % 2}," for t in range(40))]))
+    system = ("tau*y' + y = K*u", "--positive", "tau", "--param", "K", "--input", "u=hold")
+    for options, expected in (
+        (("log.csv", "--fixed", "tau=-3"), "expected --set values above zero, got -3"),
+        (("log.csv", "--start", "tau=-3"), "expected --start values above zero, got -3"),
+        (("log.csv", "--noise", "chanel"), "expected --noise 'channel' or 'shared', got 'chanel'"),
+        (("log.csv", "--engine", "foo"), "expected --engine 'auto'"),
+        (("log.csv", "--disturbance", "w=white"), "--disturbance names 'w', which is not a channel"),
+        (("no-u.csv",), "map it: --map u=COLUMN"),
+        (("empty.csv",), "use --map y=COLUMN"),
+    ):
+        done = run("fit", *system[:1], *options, *system[1:], cwd=tmp_path)
+        assert done.returncode == 2
+        assert expected in done.stderr
+        assert not re.search(r"\b\w+=[{'\"]|Python|noise_std", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            "give it a larger noise_std",
+            "give it a larger noise level ([noise] in the system file, or a column std(NAME))",
+        ),
+        ("try inputs={'u': 'auto'} (straight lines)", "try --input u=auto (straight lines)"),
+        ("split the record at gaps (split_gaps=True or --split-gaps)", "split the record at gaps (--split-gaps)"),
+        ("use latent='matern-7/2', or", "use --latent matern-7/2, or"),
+    ],
+)
+def test_warnings_name_options_instead_of_arguments(message: str, expected: str) -> None:
+    assert replace_advice(message, "cli_advice.txt") == expected
+
+
+def test_summaries_of_records_with_long_names_are_printed() -> None:
+    name = "residuals of T2 of record measured-on-a-tuesday.csv"
+    assert f"{name} correlated" in format_summary([], {}, {name: "correlated"}, [])

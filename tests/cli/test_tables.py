@@ -86,7 +86,7 @@ def test_inspect_takes_a_basis(folder: Path) -> None:
     done = run("fit", "deep.toml", "dated.csv", cwd=folder)
     assert (
         done.returncode,
-        "expected mode_deviation as a positive number, 'open' or 'learned', got -1" in done.stderr,
+        "expected --mode-deviation as a positive number, 'open' or 'learned', got -1" in done.stderr,
     ) == (2, True)
 
 

@@ -82,6 +82,24 @@ def test_a_gap_is_named_before_its_alarms(folder: Path, tmp_path: Path) -> None:
     assert "no rows for 10 before t = 29.5" in watch(folder, str(tmp_path / "later.csv"), "--once")[0].stderr
 
 
+def test_split_gaps_starts_a_new_record_after_each_gap(folder: Path, tmp_path: Path) -> None:
+    """The input is switched in the gap: continued, the stream gives false alarms; a new record starts from the data."""
+    times = np.concatenate([0.5 * np.arange(40, 60), 0.5 * np.arange(80, 120)])
+    u, _ = respond(0.5 * np.arange(120))
+    u[60:] = 1.0
+    y = np.where(times < 30.0, respond(0.5 * np.arange(120))[1][np.round(2 * times).astype(int)], 4.0)
+    y[times >= 40.0] = 2.0 + 2.0 * np.exp(-0.5 * (times[times >= 40.0] - 40.0))
+    lines = ["t,y,u", *(f"{t},{a},{u[round(2 * t)]}" for t, a in zip(times, y, strict=True))]
+    (tmp_path / "gap.csv").write_text("\n".join(lines) + "\n")
+    done, rows = watch(folder, str(tmp_path / "gap.csv"), "--once")
+    assert any(row["alarm"] for row in rows)
+    assert "alarms may follow; try --split-gaps" in done.stderr
+    done, rows = watch(folder, str(tmp_path / "gap.csv"), "--once", "--split-gaps")
+    assert not any(row["alarm"] for row in rows)
+    assert "no rows for 10.5 before t = 40: a new record starts" in done.stderr
+    assert "60 rows, 0 alarms" in done.stderr
+
+
 def test_json_lines_and_predictions_ahead(folder: Path) -> None:
     done, _ = watch(folder, "log.csv", "--once", "--json", "--ahead", "0.5", "--false-alarms", "1e-6")
     rows = [json.loads(line) for line in done.stdout.splitlines()]

@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.signal import lfilter
+from scipy.signal import lfilter, lsim
 from scipy.stats import chi2
 
+import lodekit as lk
 from lodekit.data.inputs import HoldType, InputSignal
 from lodekit.diagnostics.messages import describe_check
 from lodekit.diagnostics.residual_tests import (
@@ -108,8 +109,23 @@ def test_what_to_try_with_an_input_is_told(kind: HoldType, each: int, is_told: b
     u = InputSignal(times, generator.standard_normal(300 // each).repeat(each), kind)
     late = judged(times, u.at(times - 3.0) + generator.standard_normal(300), inputs={"u": u})
     text = describe_check(ResidualCheck("y", 300, 300, 1.0, late.lags[0], 0.5, whiteness=late))
-    assert "try a dead time, delay(u, T)," in text
+    assert "try a dead time delay(u, T)" in text
     assert ("inputs={'u': 'auto'}" in text) is is_told
+
+
+def test_a_dead_time_is_not_suggested_if_the_equations_have_one() -> None:
+    """The plant has two lags, the equations one of them and the dead time."""
+    t = np.arange(0.0, 60.0, 0.5)
+    u = np.where(t % 11 < 4, 1.0, 0.0)
+    _, y, _ = lsim(([2.0], np.polymul([4.0, 1.0], [1.5, 1.0])), np.roll(u, 2) * (t >= 1.0), t, interp=False)
+    data = {"y": y + 0.01 * np.random.default_rng(1).standard_normal(len(t)), "u": u}
+    for late, is_told in (("u", True), ("delay(u, 1)", False)):
+        parameters = {name: lk.Parameter(positive=True) for name in ("tau", "K")}
+        system = lk.System(f"tau*y' + y = K*{late}", parameters=parameters)
+        gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, data)
+        told = [*gp.warnings_, *gp.diagnose().sentences]
+        assert any("; try " in text for text in told)
+        assert any("a dead time" in text for text in told) is is_told
 
 
 def test_few_residuals_say_nothing() -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 import lodekit as lk
+from lodekit.report import make_report
 from lodekit.results.forecast import calibrate_free_run
 from lodekit.uncertainty.forecast_errors import rolling_origin_scale
 from lodekit.uncertainty.sandwich import estimate_from_first_rows
@@ -75,6 +76,14 @@ def test_a_run_from_the_end_has_the_band_of_a_prediction() -> None:
     predicted = gp.predict(times, "y", return_std=True)
     for own, other in zip(run, predicted, strict=True):
         assert own == pytest.approx(other, rel=1e-6)
+
+
+@pytest.mark.parametrize(("lag", "is_wider"), [(0.8, True), (0.0, False)])
+def test_figures_and_reports_explain_why_the_band_widens_after_the_data(lag: float, is_wider: bool) -> None:
+    gp = fit(record(3, lag))
+    labels = [text.get_text() for text in gp.plot().legends[0].get_texts()]
+    assert ("extrapolation (band with forecast errors)" in labels) is is_wider
+    assert ("There the band widens at once" in str(make_report(gp))) is is_wider
 
 
 def test_slow_disturbances_widen_bands_with_the_horizon_where_white_ones_are_assumed() -> None:

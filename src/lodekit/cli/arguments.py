@@ -46,7 +46,7 @@ BasisOption = Annotated[
 ]
 StepOption = Annotated[float | None, Option("--dt", help="Sampling interval, if the file has no time column.")]
 SplitOption = Annotated[
-    bool, Option("--split-gaps", help="Split records where times are far apart (six times as far as most).")
+    bool, Option("--split-gaps", help="Start a new record after each gap (a step six times as long as most).")
 ]
 MapOption = Annotated[Names, Option("--map", "-m", help="The column of a channel, by name or number: T1=temp_1, t=1.")]
 HeaderOption = Annotated[

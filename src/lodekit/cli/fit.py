@@ -78,7 +78,7 @@ def fit(
     split_gaps: arguments.SplitOption = False,
     timezone: arguments.TimezoneOption = None,
     missing: Annotated[list[float] | None, Option("--missing", help="A number that marks missing values.")] = None,
-    values: Annotated[arguments.Names, Option("--set", help="A known parameter: --set tau=10.")] = None,
+    values: Annotated[arguments.Names, Option("--set", "--fixed", help="A known parameter: --set tau=10.")] = None,
     start: Annotated[arguments.Names, Option("--start", help="Start value of a parameter: --start tau=10.")] = None,
     noise: NoiseOption = None,
     latent: Annotated[str | None, Option("--latent", help="Kernel of the free functions: se, matern-5/2, ...")] = None,

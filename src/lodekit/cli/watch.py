@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from lodekit.cli.arguments import JsonOption, MapOption, ModelArgument, TimezoneOption, choose_record, print_message
+from lodekit.cli import arguments
 from lodekit.errors import LodekitError
 from lodekit.support.text import format_count
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def watch(
-    model: ModelArgument,
+    model: arguments.ModelArgument,
     data: Annotated[str, Argument(help="A text file that grows, or - for standard input.")],
     once: Annotated[bool, Option("--once", help="Stop at the end of the file instead of waiting for more.")] = False,
     fresh: Annotated[bool, Option("--fresh", help="Start a new record instead of continuing that of the fit.")] = False,
@@ -35,12 +35,13 @@ def watch(
         float | None, Option("--false-alarms", help="False alarms per row if the model holds; 1e-4 by default.")
     ] = None,
     shift: Annotated[float | None, Option("--shift", help="Shift of scores to detect fastest; 1 by default.")] = None,
-    mapping: MapOption = None,
-    timezone: TimezoneOption = None,
+    mapping: arguments.MapOption = None,
+    split_gaps: arguments.SplitOption = False,
+    timezone: arguments.TimezoneOption = None,
     alarms: Annotated[bool, Option("--alarms", help="Print only alarms.")] = False,
     save: Annotated[Path | None, Option("--save", help="File for the state, for --resume.")] = None,
     resume: Annotated[Path | None, Option("--resume", help="Continue from a saved state.")] = None,
-    as_json: JsonOption = False,
+    as_json: arguments.JsonOption = False,
 ) -> None:
     """Monitor rows as they arrive; print measurements, predictions, scores and alarms, as CSV or JSON lines.
 
@@ -57,11 +58,13 @@ def watch(
     if resume is not None and (fresh or record is not None):
         raise LodekitError("--resume continues from the saved state; expected no --fresh and no --record")
     if resume is None and not fresh:
-        record = choose_record(gp, record)
+        record = arguments.choose_record(gp, record)
     stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
     horizon = None if ahead is None else parse_time_horizon(ahead, gp.fit_.clock.unit)
     columns = parse_mapping(mapping or []) or None
-    rows = monitor_rows(gp, stream, _open_stream(data), columns, timezone, horizon=horizon, once=once)
+    rows = monitor_rows(
+        gp, stream, _open_stream(data), columns, timezone, horizon=horizon, once=once, split_gaps=split_gaps
+    )
     _print_rows(stream, rows, save, as_json=as_json, only_alarms=alarms)
 
 
@@ -103,7 +106,7 @@ def _print_rows(
                     continue
                 sys.stdout.flush()
                 if row is not None:
-                    print_message(row)
+                    arguments.print_message(row)
                 elif time.monotonic() - last_saved >= save_interval:
                     save_state()
         except KeyboardInterrupt:
@@ -111,7 +114,7 @@ def _print_rows(
         finally:
             save_state()
     sys.stdout.flush()
-    print_message(f"{format_count(stream.rows, 'row')}, {format_count(stream.alarms, 'alarm')}")
+    arguments.print_message(f"{format_count(stream.rows, 'row')}, {format_count(stream.alarms, 'alarm')}")
 
 
 def _open_stream(data: str) -> Path | IO[bytes]:

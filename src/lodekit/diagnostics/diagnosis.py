@@ -169,7 +169,7 @@ def _check_from_dict(state: Mapping[str, Any]) -> ResidualCheck:
     found: dict[str, Any] = {key: math.nan if value is None else value for key, value in state.items()}
     own = found.pop("whiteness", None)
     found["outliers"] = tuple((float(time), float(far)) for time, far in found.get("outliers", ()))
-    found["white"] = tuple(found.get("white", ()))
+    found |= {key: tuple(found.get(key, ())) for key in ("white", "delayed")}
     return ResidualCheck(**found, whiteness=WhitenessTest.from_dict(own) if isinstance(own, Mapping) else None)
 
 

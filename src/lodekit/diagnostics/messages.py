@@ -490,11 +490,9 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
         )
     but = "; they are correlated" if check.is_correlated else ", but they are correlated"
     for name in found.correlated_inputs:
-        lines = f", or inputs={{'{name}': 'auto'}} (straight lines between samples)" * found.links[name].restless
-        text += (
-            f"{but} {describe_input_correlation(check, name, time_unit)}; "
-            f"try a dead time, delay({name}, T), {'' if lines else 'or '}another lag{lines}"
-        )
+        remedies = [f"a dead time delay({name}, T)"] * (name not in check.delayed) + ["another lag"]
+        remedies += [f"inputs={{'{name}': 'auto'}} (straight lines between samples)"] * found.links[name].restless
+        text += f"{but} {describe_input_correlation(check, name, time_unit)}; try {join_list(remedies, 'or')}"
     return text
 
 
@@ -554,19 +552,13 @@ def autocorrelation_failures(check: ResidualCheck, time_unit: str, *, is_linked:
     return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
 
 
-def describe_change_correlation(name: str, correlation: float, window: str) -> str:
-    """Return how errors are correlated with changes of an input."""
-    how = f"changes of {name} over {window} ({correlation:.2f})"
-    return f"with {how}: the equations describe its effect wrongly"
-
-
 def input_failures(linked: Mapping[str, str], delayed: Collection[str]) -> list[str]:
     """Return a failure if errors are correlated with inputs, with what to try."""
     if not linked:
         return []
-    new = [f"delay({name}, T)" for name in linked if name not in delayed]
-    advice = f"try a dead time, {join_list(new)}, or another lag" if new else "try another lag, or another path"
-    return ["; ".join(f"errors are correlated {how}" for how in linked.values()) + f"; {advice}"]
+    new = [f"a dead time delay({name}, T)" for name in linked if name not in delayed]
+    how = "; ".join(f"errors are correlated {how}" for how in linked.values())
+    return [f"{how}; try {join_list([*new, 'another lag', *['another path'] * (not new)], 'or')}"]
 
 
 def _describe_effect(check: ResidualCheck, widening: float) -> str:
@@ -587,7 +579,7 @@ def _describe_remedy(check: ResidualCheck) -> str:
     found = check.whiteness
     if found is None or not check.is_autocorrelated or check.copied or check.suggests_coloured_noise:
         return ""
-    late = [f"a dead time delay({name}, T)" for name in found.links][:1]
+    late = [f"a dead time delay({name}, T)" for name in found.links if name not in check.delayed][:1]
     return f"; try {join_list([*late, 'another lag', *['a disturbance'] * (not found.innovations)], 'or')}"
 
 

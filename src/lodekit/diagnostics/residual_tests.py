@@ -367,6 +367,7 @@ class ResidualCheck:
     copied: Whether many measurements have the time and value of another one.
     outliers: Times and distances of values far from the curve.
     white: Disturbances of white noise that drive the fit, without those estimated as zero.
+    delayed: Inputs that have a dead time in the equations.
     noise_p_value: The p-value of the test for noise that does not depend on the curve; NaN if there are too few.
     noise_ratio: The noise where this test expects the largest, divided by that where it expects the smallest.
     """
@@ -384,6 +385,7 @@ class ResidualCheck:
     copied: bool = False
     outliers: tuple[tuple[float, float], ...] = ()
     white: tuple[str, ...] = ()
+    delayed: tuple[str, ...] = ()
     noise_p_value: float = math.nan
     noise_ratio: float = math.nan
 
@@ -575,6 +577,7 @@ class FittedRecord:
             copied=series.has_duplicates,
             outliers=residuals.outliers,
             white=self.white_disturbances,
+            delayed=tuple({name.channel: None for name in self.setup.system.delayed_channels}),
             noise_p_value=noise_p_value,
             noise_ratio=noise_ratio,
         )

@@ -18,7 +18,6 @@ from scipy.special import fdtr
 from lodekit.data.inputs import InputSignal
 from lodekit.diagnostics.messages import (
     autocorrelation_failures,
-    describe_change_correlation,
     describe_input_correlation,
     input_failures,
     low_coverage_failures,
@@ -174,7 +173,8 @@ def _find_correlated_inputs(
     for name, signal in inputs.items() if check.is_correlated else ():
         change, window = _correlate_with_changes(times, residuals, signal)
         if abs(change) > (abs(check.whiteness.links[name].correlation) if name in found else MIN_CORRELATION):
-            found[name] = describe_change_correlation(name, change, format_quantity(window, time_unit))
+            how = f"changes of {name} over {format_quantity(window, time_unit)} ({change:.2f})"
+            found[name] = f"with {how}: the equations describe its effect wrongly"
     return found
 
 

@@ -412,7 +412,7 @@ def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Itera
     page.add_list([*lines, _noise_sentence(context), *explained])
     roles = dict.fromkeys(context.gp.disturbances_, "Disturbance")
     inputs = [f"{roles.get(text.partition(':')[0], 'Input')} {text}" for text in context.fit.input_notes]
-    for note in (*inputs, *context.fit.diagnosis.notes, *context.fit.setup.unmeasured_name_notes):
+    for note in (*inputs, *context.fit.remarks):
         page.add_paragraph(as_sentence(note), "note")
     if about := "; ".join(str(note).rstrip(".") for note in notes):
         page.add_paragraph(as_sentence(f"the data: {about}"), "note")

@@ -49,6 +49,8 @@ def channels_caption(context: plotly.ReportContext) -> str:
         before = "before the first and " if context.span[0] < start else ""
         caption += f" Grey: {before}after the last measurement"
         caption += ", with inputs held constant." if context.fit.measurements.inputs else "."
+        if context.fit.calibrated_free_runs and context.span[1] > stop:
+            caption += " There the band widens at once: it includes the errors of forecasts within this record."
     if context.fit.measurements.sufficient_statistics is not None:
         caption += " Points are averages of neighbouring measurements, because only sums were kept."
     elif any(len(item.times) > plotly.MAX_PLOT_POINTS for item in context.series.values()):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lodekit import plotting
+from lodekit.diagnostics.identifiability import IdentifiabilityResult
 from lodekit.diagnostics.profile_likelihood import ObjectiveSurface
 from lodekit.diagnostics.residual_tests import cumulative_periodogram, cumulative_periodogram_band
 from lodekit.errors import AlgebraError, LodekitError
@@ -31,6 +32,7 @@ from lodekit.support.arguments import Array, IndexArray, as_float_array, as_time
 from lodekit.support.interval_means import observable_unit
 from lodekit.support.progress import track_progress
 from lodekit.support.text import format_quantity
+from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95, Estimate
 
 _N_TIMES = 400
 
@@ -248,7 +250,9 @@ def _draw_observable(
         corners = signal.times[(signal.times > times.min()) & (signal.times < times.max())]
         times = np.unique(np.concatenate([times, corners, np.nextafter(corners, -np.inf)]))
         mean, std = signal.at(times), np.zeros(len(times))
-    clock = fit.clock
+    clock, outside = fit.clock, "extrapolation"
+    if fit.calibrated_free_runs and times[-1] > last:
+        outside += " (band with forecast errors)"
     plotting.draw_channel(
         panel,
         clock.axis_times(times),
@@ -262,6 +266,7 @@ def _draw_observable(
         unit=unit,
         note="" if series else "(not measured)" if signal is None else "(known)",
         data_label="data" if fit.measurements.sufficient_statistics is None else "averages of the data",
+        outside_label=outside,
         is_known=signal is not None,
     )
     if framed:
@@ -634,6 +639,13 @@ _OTHER_PARAMETERS = {
     "fixed": "other parameters fixed at their estimates",
     "relearned": "other parameters re-estimated",
 }
+#: Where the interval of a parameter comes from, by the reason of its identifiability result.
+_INTERVAL_SOURCES = {
+    "normal": "interval from the normal approximation",
+    "profile": "interval from the profile likelihood",
+    "rival": "interval contains other optima",
+    "bound": "interval allows for other parameters that leave their bounds",
+}
 #: Half-width of figures of the evidence, in standard errors.
 _WIDTH_STD = 3.3
 
@@ -650,10 +662,9 @@ def plot_parameters(
 ) -> Any:
     """Plot each parameter: estimate, 95 % interval, and the log evidence around it.
 
-    The interval includes the uncertainty of all other estimates, and is the one to use: it follows from a normal
-    approximation at the estimate, on the scale where the parameter is unconstrained, or from a profile likelihood if
-    that is too inaccurate, and is widened if residuals are correlated. Curves with the others fixed, or following to
-    first order, are narrower.
+    The interval is that of `parameters_`. It ends where the normal approximation (dotted), or a profile likelihood if
+    that is too inaccurate, falls to the drawn level; this is lower if residuals are correlated, which widens intervals.
+    The title names the source of the interval. Curves with the others fixed, or following to first order, are narrower.
 
     Parameters
     ----------
@@ -664,6 +675,7 @@ def plot_parameters(
     others : {"relearned", "following", "fixed"}
         All other parameters and hyperparameters along the curve are estimated again at every point (the profile
         likelihood); follow their optimum to first order, with one evaluation per point; or keep their estimates.
+        A profile from which an interval was computed is drawn instead of the first two.
     points : int
         Points of each curve, at least five; more are used where it is steep.
     units, axes
@@ -702,27 +714,65 @@ def plot_parameters(
 
 
 def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, truth: float | None, unit: str) -> None:
-    """Draw the log evidence around the estimate of one parameter."""
+    """Draw the log evidence around the estimate of one parameter, with the level at which its interval ends."""
     found, spread, what = fit.estimates[name], _search_std(fit, name), fit.setup.objective.name
     if not spread > 0.0:
         plotting.draw_note(panel, f"{name} = {found.value:.5g}; no curve, because it has no standard error")
         return
-    with fit.setup.limit_threads():
-        moves, curve = _objective_surface(fit, [name], others).profile_curve(_WIDTH_STD * spread, points)
+    # Standard errors include the degrees of freedom used up by estimation, which the evidence does not.
+    reach, left = fit.interval_quantiles(0.95)[name], math.sqrt(fit.residual_dof_fraction)
+    result, widening = fit.identifiability.get(name), fit.diagnosis.widening.get(name, 1.0)
+    reason, approximation = "normal" if result is None else result.reason, None
+    if result and result.ladder and reason == "profile" and found.identified and others != "fixed":
+        values, curve, others = *_profile_of_interval(result, found, left), "relearned"
+    else:
+        transform = fit.layout.transforms[fit.layout.names.index(name)]
+        centre = float(fit.optimum.x[fit.layout.index_of(name)])
+        ends = [end for end in found.interval if found.identified and transform.low < end < transform.high]
+        width = max([_WIDTH_STD * spread, *(1.1 * abs(transform.inverse(end) - centre) for end in ends)])
+        with fit.setup.limit_threads():
+            known, heights = _objective_surface(fit, [name], others).profile_curve(width, points)
+        # The approximation continues beyond the curve, to the ends of a widened interval.
+        grid = np.linspace(-width, width, 81)
+        moves = np.union1d(known, grid[(grid < 1.001 * known[0]) | (grid > 1.001 * known[-1])])
+        curve = np.interp(moves, known, heights, left=np.nan, right=np.nan)
+        values = _parameter_values(fit, name, moves)
+        if found.identified and reason != "profile":
+            # Intervals of unbounded parameters are linear; the search scale is not.
+            steps = (values - found.value) / transform.derivative(centre) if transform.is_unbounded else moves
+            approximation = -0.5 * (steps / (left * spread)) ** 2
+    widened = f", widened for correlated residuals (std error times {widening:.2g})" * (widening > 1.05)
     plotting.draw_parameter(
         panel,
-        _parameter_values(fit, name, moves),
+        values,
         curve,
         estimate=found.value,
         interval=found.interval if found.identified else None,
-        approximation=-0.5 * (moves / spread) ** 2 if found.identified else None,
+        level=-0.5 * (reach / left if found.identified or (result and result.ladder) else NORMAL_QUANTILE_95) ** 2,
+        approximation=approximation,
         truth=truth,
         curve_label=f"{what}, {_OTHER_PARAMETERS[others]}",
         name=name,
         unit=unit,
-        note=found.note,
+        note=_INTERVAL_SOURCES.get(reason, "") + widened if found.identified else found.note,
     )
     panel.set_ylabel(f"\u0394 {what.replace(' + ', chr(10) + '+ ')}")
+
+
+def _profile_of_interval(result: IdentifiabilityResult, found: Estimate, left: float) -> tuple[Array, Array]:
+    """Return values of a parameter, and the profile likelihood from which its interval was computed, shape (n,) each.
+
+    left: The square root of the residual degrees of freedom fraction.
+    """
+    from scipy.interpolate import PchipInterpolator
+
+    levels, low, high = np.array(result.ladder).T
+    roots = np.concatenate([-levels[::-1], [0.0], levels]) / left
+    grid = np.linspace(roots[0], roots[-1], 401)
+    values = PchipInterpolator(roots, np.concatenate([low[::-1], [found.value], high]))(grid)
+    margin = 0.3 * (found.interval[1] - found.interval[0])
+    shown = (values > found.interval[0] - margin) & (values < found.interval[1] + margin)
+    return values[shown], -0.5 * grid[shown] ** 2
 
 
 @track_progress("computing the log evidence over two parameters")

@@ -32,6 +32,7 @@ from lodekit.prior.prior import Hyperparameters, Prior
 from lodekit.support.arguments import Array, as_times
 from lodekit.support.labels import Labels
 from lodekit.support.progress import track_progress
+from lodekit.support.text import join_list
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import Estimate, estimate_parameters, inflated_quantile, satterthwaite_dof
 from lodekit.uncertainty.laplace import LaplaceApproximation
@@ -310,14 +311,18 @@ class Fit:
     def estimates_at(self, confidence: float) -> dict[str, Estimate]:
         """Return the parameters of the system by name, with intervals of a given confidence level."""
         optimum, points, layout = self.optimum, self.joint_fit.measurements.n_distinct, self.layout
-        names = [layout.names[number] for number in layout.free_parameters]
-        wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in names])
-        freedom = self.joint_fit.profile_shapes[0]
-        known = self.corrected_information, optimum.at_bound, points, freedom, wider
+        quantiles = self.interval_quantiles(confidence)
+        wider = np.array([self.diagnosis.widening.get(name, 1.0) for name in quantiles])
+        known = self.corrected_information, optimum.at_bound, points, self.joint_fit.profile_shapes[0], wider
         found = estimate_parameters(layout, optimum.x, *known, confidence)
-        quantiles = map(partial(inflated_quantile, confidence), freedom, wider)
-        reaches = dict(zip(names, quantiles, strict=True))
-        return apply_identifiability(found, self.identifiability, points >= layout.size, confidence, reaches)
+        return apply_identifiability(found, self.identifiability, points >= layout.size, confidence, quantiles)
+
+    def interval_quantiles(self, confidence: float) -> dict[str, float]:
+        """Return half-widths of intervals of estimated parameters by name, in standard errors before widening."""
+        names = [self.layout.names[number] for number in self.layout.free_parameters]
+        wider = [self.diagnosis.widening.get(name, 1.0) for name in names]
+        quantiles = map(partial(inflated_quantile, confidence), self.joint_fit.profile_shapes[0], wider)
+        return dict(zip(names, quantiles, strict=True))
 
     @cached_property
     def parameter_covariance(self) -> Array:
@@ -428,6 +433,17 @@ class Fit:
         found = [describe_input(name, **known) for name, known in self.described_inputs.items()]
         known = self.labels.units, self.system, self.measurements.names
         return found + [each.sentence(*known) for each in self.disturbances.values()]
+
+    @property
+    def remarks(self) -> list[str]:
+        """Notes on signs of parameters, names of unmeasured channels, and the channels that free functions drive."""
+        driven, system = dict[int, dict[str, None]](), self.setup.reduced_system
+        if self.prior.n_processes and self.prior.channels is None:
+            for row, column, *_ in system.parametrization.free.terms():
+                driven.setdefault(column, {})[system.channels[row]] = None
+        text = "free function {}: an unknown function of time, estimated as a smooth curve, which drives {}"
+        free = [text.format(number + 1, join_list(list(names))) for number, names in sorted(driven.items())]
+        return [*self.diagnosis.notes, *self.setup.unmeasured_name_notes, *free]
 
 
 def fit_with_hold_selection(

@@ -72,7 +72,7 @@ def format_summary(
         lines.append(line)
     for name, each in others.items():
         value = each if isinstance(each, str) else f"{each:.5g}"
-        lines.append(f"{name:<34}{value:>12}" if len(name) < 34 else f"{name} {value:>{45 - len(name)}}")
+        lines.append(f"{name:<34}{value:>12}" if len(name) < 34 else f"{name} {value.rjust(45 - len(name))}")
     lines.append(rule)
     lines += [f"Warning: {warning}" for warning in warnings]
     return "\n".join(lines)
@@ -160,7 +160,7 @@ def summary(fit: Fit) -> Summary:
         for check in fit.diagnosis.checks
         if check.whiteness is not None
     }
-    notes = (*fit.input_notes, *fit.diagnosis.notes, *fit.setup.unmeasured_name_notes, *fit.notes)
+    notes = (*fit.input_notes, *fit.remarks, *fit.notes)
     text = "\n".join([format_summary(title, estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
     lines = [[name, each if isinstance(each, str) else f"{each:.5g}"] for name, each in others.items()]
     table = html_table(["other results", "value"], lines)
@@ -247,7 +247,7 @@ def summary_dict(fit: Fit) -> dict[str, Any]:
         "explained": dict(fit.diagnosis.explained_variance),
         **Findings.of(fit.diagnosis, fit.clock.unit).to_dict(),
         "warnings": list(fit.warnings),
-        "remarks": [*fit.diagnosis.notes, *fit.setup.unmeasured_name_notes],
+        "remarks": fit.remarks,
     }
 
 

@@ -26,27 +26,6 @@ if TYPE_CHECKING:
     import sympy
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "Example",
-    "bipendulum",
-    "cart_pendulum",
-    "compartments",
-    "coupled_tanks",
-    "dc_motor",
-    "examples",
-    "find_example",
-    "free_decay",
-    "heating",
-    "mass_chain",
-    "quarter_car",
-    "rlc_circuit",
-    "shaken_oscillator",
-    "spring_mass_damper",
-    "three_tank",
-    "two_mass",
-    "two_room",
-]
-
 #: Returns the channels, given the module SymPy, the symbol t and the parameter values.
 _Solution = Callable[[Any, Any, dict[str, Any]], dict[str, Any]]
 

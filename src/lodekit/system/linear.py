@@ -191,8 +191,8 @@ class LinearFormBuilder:
             plain = a != b and all(list(map(len, form.channels.values())) == [1] for form in (first, second))
             remedy = self._suggest_declaration(both)
             if plain and not undeclared:
-                near = f"near {a} = a and {b} = b write b*{a} + a*{b} - a*b"
-                remedy += f". Otherwise linearise it: {near}, with numbers for a and b"
+                near = f"near {a} = {a}_0 and {b} = {b}_0 write {b}_0*{a} + {a}_0*{b} - {a}_0*{b}_0"
+                remedy += f". Otherwise linearise it: {near}, with numbers for {a}_0 and {b}_0"
             raise EquationError(f"product of {names}: the equation is not linear.{remedy}", node.place, undeclared)
         if not first.channels and not second.channels:
             if len(first.affine_term.terms) * len(second.affine_term.terms) > signals.MAX_SIGNAL_TERMS:

@@ -93,11 +93,12 @@ def monitor_rows(
     *,
     horizon: float | None = None,
     once: bool = False,
+    split_gaps: bool = False,
 ) -> Iterator[dict[str, Any] | str | None]:
     """Yield one dict for each value of each row as it arrives: time, measurement, prediction, alarm.
 
     Strings are messages for users. None follows all rows that have arrived so far: then output can be printed. A
-    horizon, in the unit of time, adds forecasts that far ahead.
+    horizon, in the unit of time, adds forecasts that far ahead. With `split_gaps`, a new record starts after each gap.
     """
     #: The fit, or the resumed stream, has used rows up to this time, and this number of rows at this time.
     last_time, rows_at_time, n_skipped = stream.time, stream.filter_state.rows_at_time, 0
@@ -124,12 +125,13 @@ def monitor_rows(
             n_skipped += 1
         else:
             step, previous = item[1] - previous, item[1]
-            if step > 6.0 * last_step and gp.fit_.measurements.inputs:
+            if step > 6.0 * last_step and (split_gaps or gp.fit_.measurements.inputs):
                 length = format_quantity(step, gp.fit_.clock.unit, 3)
-                yield (
-                    f"no rows for {length} before {gp.fit_.clock.format_times(item[1])}: inputs are assumed not to "
-                    "have changed meanwhile, and alarms may follow; --fresh starts a new record"
-                )
+                effect = "inputs are assumed not to have changed meanwhile, and alarms may follow; try --split-gaps"
+                if split_gaps:
+                    effect = "a new record starts"
+                    stream.start_record()
+                yield f"no rows for {length} before {gp.fit_.clock.format_times(item[1])}: {effect}"
             last_step = step if step > 0.0 else last_step
             yield from _push_row(gp, stream, item, horizon)
     if n_skipped and not stream.rows:

@@ -549,6 +549,11 @@ class Stream:
                 std[place] = np.sqrt(np.sum((view.observation_matrix @ ahead.P_root) ** 2, axis=1))
         return format_prediction([mean, std] if return_std else [mean], times, single=single)
 
+    def start_record(self) -> None:
+        """Start a new record with the next row, for example after a gap; the numbers of rows and alarms continue."""
+        before, fresh = self.filter_state, _initial_state(self.fit, self.state_space, self.input_response)
+        self.filter_state = replace(fresh, n_rows=before.n_rows, n_alarms=before.n_alarms)
+
     def save(self, path: str | Path) -> None:
         """Save the state to a file (JSON and arrays), completely or not at all; ``gp.stream(resume=path)`` resumes it.
 
