@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lodekit import plotting
-from lodekit.diagnostics.identifiability import IdentifiabilityResult
 from lodekit.diagnostics.profile_likelihood import ObjectiveSurface
 from lodekit.diagnostics.residual_tests import cumulative_periodogram, cumulative_periodogram_band
 from lodekit.errors import AlgebraError, LodekitError
@@ -32,7 +31,7 @@ from lodekit.support.arguments import Array, IndexArray, as_float_array, as_time
 from lodekit.support.interval_means import observable_unit
 from lodekit.support.progress import track_progress
 from lodekit.support.text import format_quantity
-from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95, Estimate
+from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 _N_TIMES = 400
 
@@ -724,7 +723,7 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
     result, widening = fit.identifiability.get(name), fit.diagnosis.widening.get(name, 1.0)
     reason, approximation = "normal" if result is None else result.reason, None
     if result and result.ladder and reason == "profile" and found.identified and others != "fixed":
-        values, curve, others = *_profile_of_interval(result, found, left), "relearned"
+        values, curve, others = *fit.profile_of_interval(name), "relearned"
     else:
         transform = fit.layout.transforms[fit.layout.names.index(name)]
         centre = float(fit.optimum.x[fit.layout.index_of(name)])
@@ -757,22 +756,6 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
         note=_INTERVAL_SOURCES.get(reason, "") + widened if found.identified else found.note,
     )
     panel.set_ylabel(f"\u0394 {what.replace(' + ', chr(10) + '+ ')}")
-
-
-def _profile_of_interval(result: IdentifiabilityResult, found: Estimate, left: float) -> tuple[Array, Array]:
-    """Return values of a parameter, and the profile likelihood from which its interval was computed, shape (n,) each.
-
-    left: The square root of the residual degrees of freedom fraction.
-    """
-    from scipy.interpolate import PchipInterpolator
-
-    levels, low, high = np.array(result.ladder).T
-    roots = np.concatenate([-levels[::-1], [0.0], levels]) / left
-    grid = np.linspace(roots[0], roots[-1], 401)
-    values = PchipInterpolator(roots, np.concatenate([low[::-1], [found.value], high]))(grid)
-    margin = 0.3 * (found.interval[1] - found.interval[0])
-    shown = (values > found.interval[0] - margin) & (values < found.interval[1] + margin)
-    return values[shown], -0.5 * grid[shown] ** 2
 
 
 @track_progress("computing the log evidence over two parameters")

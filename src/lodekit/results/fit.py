@@ -324,6 +324,20 @@ class Fit:
         quantiles = map(partial(inflated_quantile, confidence), self.joint_fit.profile_shapes[0], wider)
         return dict(zip(names, quantiles, strict=True))
 
+    def profile_of_interval(self, name: str) -> tuple[Array, Array]:
+        """Return values of a parameter, and the profile likelihood that gave its interval, shape (n,) each."""
+        # Imported here, since most fits need no profiles.
+        from scipy.interpolate import PchipInterpolator
+
+        found, (levels, low, high) = self.estimates[name], np.array(self.identifiability[name].ladder).T
+        # Standard errors include the degrees of freedom used up by estimation, which the evidence does not.
+        roots = np.concatenate([-levels[::-1], [0.0], levels]) / np.sqrt(self.residual_dof_fraction)
+        grid = np.linspace(roots[0], roots[-1], 401)
+        values = PchipInterpolator(roots, np.concatenate([low[::-1], [found.value], high]))(grid)
+        margin = 0.3 * (found.interval[1] - found.interval[0])
+        shown = (values > found.interval[0] - margin) & (values < found.interval[1] + margin)
+        return values[shown], -0.5 * grid[shown] ** 2
+
     @cached_property
     def parameter_covariance(self) -> Array:
         """The covariance of all parameters in the user's units, shape (p, p); widened like their standard errors.
