@@ -27,12 +27,12 @@ LONG = ("system/catalog.py",)
 #: Upper limits of the metrics that benchmarks/structure.py prints; a change that exceeds one has to simplify first. The
 #: limit of code lines was 39,000 before records were split at gaps and validated together, 39,300 before dates on
 #: axes, time zones, and residuals, gaps and several tabs in the studio, 39,500 before time zones and units of arrays
-#: and commands, natural frequencies, plots of free runs in gaps, and messages in the terms of the command line, and
-#: 39,850 before modules that served only one other module became part of it.
+#: and commands, natural frequencies, plots of free runs in gaps, and messages in the terms of the command line,
+#: 39,850 before modules that served only one other module became part of it, and 39,810 before the global search.
 LIMITS = {
     "files": 220,
     "root entries": 24,
-    "code lines": 39_810,
+    "code lines": 40_050,
     "docstring lines": 13_000,
     "numeric constants": 200,
     "small files": 12,
