@@ -191,7 +191,7 @@ def test_the_verdict_is_never_empty() -> None:
 
 
 def test_free_functions_are_explained_by_the_channels_that_they_drive(heating: lk.LODEGP) -> None:
-    note = "ree function 1: an unknown function of time, estimated as a smooth curve, which drives f1, f2 and u"
+    note = "ree function 1: an unknown function of time that drives f1, f2 and u"
     assert f"Note: f{note}" in heating.summary()
     assert f"F{note}" in str(make_report(heating))
 

@@ -43,6 +43,17 @@ def linear_input() -> Fit:
     return fit("x'' + a*x' + b*x = b*u", "a b", REGULAR, data, inputs={"u": "linear"})
 
 
+def frequent_input() -> Fit:
+    """An input with many samples between rows, at which the response has rows of its own, and more rows than are used.
+
+    The search thins a record of 300 rows to 150.
+    """
+    times = 0.1 * np.arange(300.0)
+    data = lk.Observations().add(times, "x", noisy(lag(times)))
+    data = data.add(0.017 * np.arange(1800.0), "u", 1.0 + 0.1 * np.sin(np.arange(1800.0)))
+    return fit("x' = -a*x + b*u", "a b", data, inputs={"u": "hold"})
+
+
 def integrator() -> Fit:
     """A root that does not depend on parameters, and a known dead time."""
     late = np.maximum(REGULAR - 1.4, 0.0)
@@ -66,18 +77,19 @@ def two_records() -> Fit:
     return gp.fit(records).fit_
 
 
-@pytest.mark.parametrize("draw", [two_outputs, linear_input, integrator, exact_values, two_records])
+@pytest.mark.parametrize("draw", [two_outputs, linear_input, frequent_input, integrator, exact_values, two_records])
 def test_simulations_at_many_points_are_those_at_single_points(draw: Any) -> None:
     done = draw()
     objective, count = done.setup.objective, len(done.layout.free_parameters)
     search = GlobalSearch.around(objective, done.optimum.x)
     assert search is not None
+    regression = search.regression
     points = done.optimum.x[:count] + 0.3 * np.random.default_rng(2).standard_normal((12, count))
-    levels = np.abs(np.random.default_rng(3).normal(0.1, 0.05, (12, objective.regression.observables.count)))
+    levels = np.abs(np.random.default_rng(3).normal(0.1, 0.05, (12, regression.observables.count)))
     residuals, _, deviances = search.evaluate(points, levels)
     for x, own, level, deviance in zip(points, residuals, levels, deviances, strict=True):
-        z = objective.regression.from_parameters(done.layout.parameter_values(x, done.layout.free_parameters))
-        single = objective.regression.evaluate(z, level, with_jacobian=False)
+        z = regression.from_parameters(done.layout.parameter_values(x, done.layout.free_parameters))
+        single = regression.evaluate(z, level, with_jacobian=False)
         assert np.abs(own - single.residuals).max() < 1e-8 * np.abs(single.residuals).max()
         assert deviance == pytest.approx(single.deviance, rel=1e-9, abs=1e-9)
     # The optimum of the fit is found, and nothing better; the objective has priors of noise levels beside the deviance.

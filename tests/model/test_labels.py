@@ -123,7 +123,10 @@ def test_what_was_found_out_about_a_file_stands_in_the_summary(walk: lk.LODEGP, 
     assert "Note: '12,345' in column x is read as 12.345" in gp.summary()
     assert "Note: no column for v: not measured" in gp.summary()
     notes = [line for line in walk.summary().splitlines() if line.startswith("Note")]
-    assert [line.partition(" was not measured")[0] for line in notes] == ["Note: v"]
+    assert [line.partition(" was not measured")[0] for line in notes] == [
+        "Note: v",
+        "Note: free function 1: an unknown function of time that drives x and v",
+    ]
 
 
 def test_one_file_by_two_names_is_one_file(tmp_path: Path) -> None:

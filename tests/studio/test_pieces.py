@@ -9,7 +9,6 @@ import runpy
 import shlex
 import zipfile
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +17,6 @@ import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.cli.programs import studio
 from lodekit.data.preview import preview_table
 from lodekit.data.row_store import missing_outputs_error
 from lodekit.data.tables.columns import resolve_columns
@@ -26,7 +24,6 @@ from lodekit.diagnostics import messages
 from lodekit.diagnostics.messages import stepped_channel_warnings
 from lodekit.errors import DataError, LodekitError, ParameterError
 from lodekit.report.panels import PLOTLY_MEAN_COLOR
-from lodekit.studio.app import streamlit_options
 from lodekit.studio.compute import MAX_EQUATION_CHARACTERS, compute_curve, parse_typed_equations, understand
 from lodekit.studio.controller import (
     SessionController,
@@ -47,7 +44,6 @@ from lodekit.studio.session import (
     modes_at,
     session_from_dict,
     to_page_advice,
-    user_message,
 )
 from lodekit.studio.session_files import (
     changed_settings,
@@ -55,7 +51,6 @@ from lodekit.studio.session_files import (
     generate_shell,
     pack_fit,
     pack_session,
-    safe_name,
     unpack_session,
 )
 from lodekit.studio.worker import RESULT_FILE
@@ -650,26 +645,6 @@ def test_a_log_begins_with_what_is_proposed_for_it(desk: SessionController) -> N
     found = {item.assignment.channel: item.assignment for item in desk.matches}
     assert (found["Power"].column, found["Power"].kind) == ("Power [kW]", "hold")
     assert (found["Temp_Tank_1"].column, found["Temp_Tank_1"].kind) == ("Temp. Tank 1 (degC)", "")
-
-
-def test_the_server_listens_to_this_machine_and_tells_nobody() -> None:
-    found = streamlit_options(8501, "localhost", browser=False)
-    assert (found["server.address"], found["server.maxUploadSize"]) == ("localhost", 50)
-    assert found["browser.gatherUsageStats"] is False
-    assert found["client.showErrorDetails"] == "none"
-    with pytest.raises(LodekitError, match="expected a data file"):
-        studio(Path("nowhere.csv"))
-    assert signature(studio).parameters["address"].default == "localhost"
-
-
-def test_nobody_learns_where_files_are_kept(tmp_path: Path) -> None:
-    (tmp_path / "odd.csv").write_bytes(b"\x00\x01")
-    with pytest.raises(DataError) as caught:
-        open_data_file(tmp_path / "odd.csv")
-    assert str(tmp_path) in str(caught.value)
-    assert str(tmp_path) not in user_message(caught.value, tmp_path)
-    assert safe_name("..\\..\\secret/../x.csv") == "x.csv"
-    assert {safe_name(name) for name in ("model.lodekit", "fit-3", "progress.json", "sliders")} == {"log.csv"}
 
 
 def test_advice_on_the_page_names_its_controls_and_no_arguments_or_options() -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lodekit as lk
-from lodekit.errors import LodekitError
+from lodekit.cli.programs import studio
+from lodekit.errors import DataError, LodekitError
+from lodekit.studio.app import streamlit_options
 from lodekit.studio.controller import StudioServer
+from lodekit.studio.data_files import open_data_file
 from lodekit.studio.server import PROCESS_ENDED_MESSAGE, ComputeProcess
-from lodekit.studio.session import StudioSession
+from lodekit.studio.session import StudioSession, user_message
+from lodekit.studio.session_files import safe_name
 from lodekit.studio.worker import RESULT_FILE, run_task
 from lodekit.support.files import MODEL_FILE
 from tests.studio.present import Present
@@ -109,3 +114,23 @@ def test_a_task_that_fails_or_takes_too_long_says_so_in_words(tmp_path: Path) ->
     (tmp_path / "request.json").write_text(json.dumps({"task": "free", "seed": 0}))
     run_task(tmp_path)
     assert "trouble" in json.loads((tmp_path / RESULT_FILE).read_text())
+
+
+def test_the_server_listens_to_this_machine_and_tells_nobody() -> None:
+    found = streamlit_options(8501, "localhost", browser=False)
+    assert (found["server.address"], found["server.maxUploadSize"]) == ("localhost", 50)
+    assert found["browser.gatherUsageStats"] is False
+    assert found["client.showErrorDetails"] == "none"
+    with pytest.raises(LodekitError, match="expected a data file"):
+        studio(Path("nowhere.csv"))
+    assert signature(studio).parameters["address"].default == "localhost"
+
+
+def test_nobody_learns_where_files_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_bytes(b"\x00\x01")
+    with pytest.raises(DataError) as caught:
+        open_data_file(tmp_path / "odd.csv")
+    assert str(tmp_path) in str(caught.value)
+    assert str(tmp_path) not in user_message(caught.value, tmp_path)
+    assert safe_name("..\\..\\secret/../x.csv") == "x.csv"
+    assert {safe_name(name) for name in ("model.lodekit", "fit-3", "progress.json", "sliders")} == {"log.csv"}

@@ -51,7 +51,7 @@ class GlobalSearch:
             if response.compiled.delays(table)[1][learned].any():
                 return None
         low, high = search_bounds(objective, x, x)
-        return cls(regression, low[: len(learned)], high[: len(learned)])
+        return cls(regression.thinned(options.SEARCH.screening_rows), low[: len(learned)], high[: len(learned)])
 
     def draw_points(self, x: Array, share: float = 1.0) -> Array:
         """Return random points, the same for the same estimate: most of them around it, others in the whole range.
@@ -59,7 +59,7 @@ class GlobalSearch:
         Parameters are drawn in alphabetical order, so that the order of declaration does not matter. Shapes: x (p,).
         """
         opt, layout, generator = options.SEARCH, self.regression.layout, np.random.default_rng(0)
-        count = int(share * min(opt.n_global_starts, opt.max_global_values / len(self.regression.values))) + 1
+        count = int(share * opt.n_global_starts) + 1
         points = np.empty((count, len(self.low)))
         for k in sorted(range(len(self.low)), key=lambda k: layout.names[layout.free_parameters[k]]):
             is_near = generator.random(count) < opt.global_near_share

@@ -86,19 +86,25 @@ class VariableProjection:
         cls, priors: Sequence[Prior], layout: ParameterLayout, records: Sequence[Sequence[TimeSeries]], max_rows: int
     ) -> VariableProjection:
         """Return measurements with their simulation, thinned to at most `max_rows` rows."""
-        every = [union_times(series) for series in records]
-        stride = -(-sum(map(len, every)) // max_rows)
-        record_times = [times[::stride] for times in every]
-        time_index: list[list[IndexArray]] = []
+        record_times, time_index = [union_times(series) for series in records], list[list[IndexArray]]()
         values, known_std = [], []
         for prior, series, times in zip(priors, records, record_times, strict=True):
-            kept = [item.select(np.flatnonzero(np.isin(item.times, times))) for item in series]
-            time_index.append([np.searchsorted(times, item.times) for item in kept])
-            for item, scale in zip(kept, prior.units.scales, strict=True):
+            time_index.append([np.searchsorted(times, item.times) for item in series])
+            for item, scale in zip(series, prior.units.scales, strict=True):
                 values.append(item.values / scale)
                 std = np.maximum(item.std / scale, EXACT_NOISE_RATIO)
                 known_std.append(np.where(item.has_known_noise, std, np.nan))
-        return cls(layout, priors, record_times, time_index, np.concatenate(values), np.concatenate(known_std))
+        every = cls(layout, priors, record_times, time_index, np.concatenate(values), np.concatenate(known_std))
+        return every.thinned(max_rows)
+
+    def thinned(self, max_rows: int) -> VariableProjection:
+        """Return the same with every n-th time of each record, at most `max_rows` rows in total."""
+        stride = -(-sum(map(len, self.record_times)) // max_rows)
+        kept = [np.arange(len(times)) % stride == 0 for times in self.record_times]
+        rows = np.concatenate([own[k] for own, index in zip(kept, self.time_index, strict=True) for k in index])
+        time_index = [[k[own[k]] // stride for k in index] for own, index in zip(kept, self.time_index, strict=True)]
+        times = [each[::stride] for each in self.record_times]
+        return VariableProjection(self.layout, self.priors, times, time_index, self.values[rows], self.known_std[rows])
 
     def from_parameters(self, theta: Array) -> Array:
         """Return the coordinates z: logarithms, or unbounded parameters in units of their expected magnitude."""

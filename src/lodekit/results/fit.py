@@ -455,7 +455,7 @@ class Fit:
         if self.prior.n_processes and self.prior.channels is None:
             for row, column, *_ in system.parametrization.free.terms():
                 driven.setdefault(column, {})[system.channels[row]] = None
-        text = "free function {}: an unknown function of time, estimated as a smooth curve, which drives {}"
+        text = "free function {}: an unknown function of time that drives {}"
         free = [text.format(number + 1, join_list(list(names))) for number, names in sorted(driven.items())]
         return [*self.diagnosis.notes, *self.setup.unmeasured_name_notes, *free]
 

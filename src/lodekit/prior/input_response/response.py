@@ -335,7 +335,7 @@ def respond_many(plan: ResponsePlan, matrices: StateMatrices, delays: Array) -> 
         at_steps, at_events = (hold.discretize(each)[0] for each in lengths)
         forcing = schedule.forcing(at_steps[..., s:], at_events[..., s:])
         states = solve_recurrences(at_steps[..., :s], schedule.steps.index, np.zeros((len(values), s, 1)), forcing)
-        response = matrices.H @ states[:, schedule.requested_index, :, 0].swapaxes(1, 2)
+        response = matrices.H @ states[..., 0][:, schedule.requested_index].swapaxes(1, 2)
         for gain, inputs in zip((matrices.D, matrices.D1), schedule.feedthrough_inputs, strict=True):
             response += gain @ inputs
         values[..., part] = response
