@@ -22,8 +22,8 @@ from lodekit.fitting.output_error import VariableProjection
 from lodekit.prior.observables import Observables
 from lodekit.support.arguments import Array
 
-#: Residuals of simulations that are not finite.
-_INFEASIBLE = 1e150
+#: Residuals of simulations that are not finite; values that are simulated at once.
+_INFEASIBLE, _MAX_VALUES = 1e150, 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,8 @@ class GlobalSearch:
         Parameters are drawn in alphabetical order, so that the order of declaration does not matter. Shapes: x (p,).
         """
         opt, layout, generator = options.SEARCH, self.regression.layout, np.random.default_rng(0)
-        count = int(share * opt.n_global_starts) + 1
+        cost = len(self.regression.values) * (1 + len(self.low))
+        count = int(share * min(opt.n_global_starts, opt.max_global_values / cost)) + 1
         points = np.empty((count, len(self.low)))
         for k in sorted(range(len(self.low)), key=lambda k: layout.names[layout.free_parameters[k]]):
             is_near = generator.random(count) < opt.global_near_share
@@ -86,10 +87,12 @@ class GlobalSearch:
         weights = 1.0 / self._noise(levels)
         table = regression.observables.compiled.table.evaluate_values(np, theta)
         usable = np.isfinite(table).all(axis=1) & (np.abs(table).max(axis=1, initial=0.0) < 1e100)
-        if usable.any():
+        # Parts that fit into the cache, about.
+        parts = np.array_split(np.flatnonzero(usable), 1 + usable.sum() * len(known) // _MAX_VALUES)
+        for part in (part for part in parts if len(part)):
             for record, rows in enumerate(regression.record_rows):
-                B, target = self._linear_model(record, theta[usable], table[usable])
-                residuals[usable, rows] = _project_out(B, target, weights[usable, rows])
+                B, target = self._linear_model(record, theta[part], table[part])
+                residuals[part, rows] = _project_out(B, target, weights[part, rows])
         lost = ~np.isfinite(residuals).all(axis=1)
         residuals[lost] = _INFEASIBLE
         learned = np.isnan(known)

@@ -175,8 +175,9 @@ class SearchOptions:
     # --- Global search of the output-error method ---
     # measurements up to which it is made
     max_global_rows: int = 1000
-    # random starts
+    # random starts, at most; fewer if starts times measurements times parameters exceed the second number
     n_global_starts: int = 200
+    max_global_values: int = 400_000
     # share of the starts that are drawn around the estimate, and their std on the search scale
     global_near_share: float = 0.7
     global_near_std: float = 1.5

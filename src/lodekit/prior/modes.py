@@ -169,20 +169,22 @@ def fundamental_basis(xp: Any, times: Any, operators: Any, matrix: Any, group: M
     if xp is np and matrix.ndim == 2:
         return expm_action(weights, np.zeros((0, *weights.shape)), matrix, np.zeros((0, *matrix.shape)), times)[0]
     if xp is np:
-        return (weights[:, None] @ _exponentials_at_times(matrix, times)).swapaxes(1, 2)
+        return _rows_at_times(weights, matrix, times)
     scaled = matrix[..., None, :, :] * times[..., :, None, None]
     is_finite = bool(xp.isfinite(scaled).all())
     flow = xp.linalg.matrix_exp(scaled) if is_finite else xp.full_like(scaled, np.inf)
     return xp.einsum("...or,...nrm->...onm", weights, flow)
 
 
-def _exponentials_at_times(matrices: Array, times: Array) -> Array:
-    """Return the exponentials of many finite matrices times each of n ascending times, shape (k, n, m, m)."""
-    k, m, _ = matrices.shape
+def _rows_at_times(rows: Array, matrices: Array, times: Array) -> Array:
+    """Return rows times the exponentials of k finite matrices times each of n ascending times, shape (k, o, n, m).
+
+    Shapes: rows (k, o, m), matrices (k, m, m), times (n,).
+    """
     steps = UniqueSteps.from_steps(np.diff(times, prepend=0.0), 1e-14 * float(np.abs(times).max(initial=0.0)))
-    scaled = matrices[:, None] * steps.distinct[:, None, None]
-    across = expm_frechet(scaled.reshape(-1, m, m))[0].reshape(scaled.shape)
-    return solve_recurrences(across, steps.index, np.broadcast_to(np.eye(m), (k, m, m)))[:, 1:]
+    scaled = matrices.swapaxes(1, 2)[:, None] * steps.distinct[:, None, None]
+    across = expm_frechet(scaled.reshape(-1, *matrices.shape[1:]))[0].reshape(scaled.shape)
+    return solve_recurrences(across, steps.index, rows.swapaxes(1, 2))[:, 1:].transpose(0, 3, 1, 2)
 
 
 def output_rows_with_jacobian(
