@@ -265,3 +265,8 @@ def test_a_constant_record_tells_nothing_and_prints_no_nan() -> None:
     assert not any(estimate.identified for estimate in gp.parameters_.values())
     assert "nan" not in str(gp.summary()).lower()
     assert "nan" not in repr(gp.validate(t + 3, {"y": np.full(30, 2.0), "u": u}))
+
+
+def test_an_unknown_kernel_is_refused_even_if_there_is_no_free_function() -> None:
+    with pytest.raises(lk.LodekitError, match="expected .*matern.* got 'foo'"):
+        lk.LODEGP(lk.System("x' = -x"), latent="foo").fit([0.0, 1.0, 2.0], [1.0, 0.4, 0.1])

@@ -109,10 +109,12 @@ class FitSettings:
         count = system.free_functions
         if not isinstance(self.latent, str | Sequence):
             raise LodekitError(f"expected latent as a text or a list of texts, got {type(self.latent).__name__}")
-        names = [self.latent] * count if isinstance(self.latent, str) else list(self.latent)
-        if len(names) != count:
-            raise LodekitError(f"expected one latent for each of the {count} free functions, got {len(names)}")
-        return tuple(parse_kernel(name) for name in names)
+        # One name is read even if there are no free functions.
+        kernels = [parse_kernel(name) for name in ([self.latent] if isinstance(self.latent, str) else self.latent)]
+        kernels *= count if isinstance(self.latent, str) else 1
+        if len(kernels) != count:
+            raise LodekitError(f"expected one latent for each of the {count} free functions, got {len(kernels)}")
+        return tuple(kernels)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all arguments by name."""
