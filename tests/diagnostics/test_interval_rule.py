@@ -61,6 +61,16 @@ def test_no_interval_excludes_what_a_global_search_finds(name: str, seed: int, p
     assert not find_excluded(fit, watched, {parameter: reported(fit)[parameter]})
 
 
+def test_of_an_oscillation_and_its_alias_the_slower_one_is_the_estimate() -> None:
+    """The alias, which is faster by a full turn in each step, has a log evidence that is higher by 1.4."""
+    fit, _ = searched("oscillator", 622)
+    (alias,) = fit.diagnosis.alternatives
+    assert alias.is_alias
+    assert alias.below < -1.0
+    assert fit.estimates["b"].value < 2.0 < 20.0 < alias.values["b"]
+    assert not fit.estimates["b"].identified
+
+
 def test_an_interval_holds_values_where_a_profile_rises_again() -> None:
     """Beyond a = 1.7 the profile has fallen by 1.92, but at a = 25 it is higher again."""
     fit, watched = searched("exchange", 5)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.diagnostics.profile_likelihood import ObjectiveSurface, profile_point
+from lodekit.fitting import search_options as options
 from lodekit.fitting.global_search import GlobalSearch
 from lodekit.fitting.hessian import invert_information, observed_information
 from lodekit.fitting.lbfgs import Optimum, maximize_lbfgs
@@ -207,18 +208,19 @@ def find_alternative_optima(
     starts = [(x, True) for x in _alias_points(objective, optimum, times)]
     starts += [(x, False) for value, x in optimum.other_optima if value > optimum.value - _MAX_LOG_DROP - 1.0]
     search = GlobalSearch.around(objective, optimum.x)
-    distant = (
-        _distant_points(objective, optimum, information, errors, structure)
-        if search is None
-        else _global_points(search, objective, optimum, structure)
-    )
-    starts += [(x, _is_beyond_nyquist(objective, x, times)) for x in distant]
+    if search is None:
+        starts += [(x, False) for x in _distant_points(objective, optimum, information, errors, structure)]
+    else:
+        starts += [(x, False) for x in _global_points(search, objective, optimum, structure)]
+    is_slow = search is not None and not _is_beyond_nyquist(objective, optimum.x, times)
     rivals = list[AlternativeOptimum]()
     for start, is_alias in starts:
         # Even with large standard errors, a point 0.2 away on the search scale may belong to another optimum.
         if _distinct_parameters(objective, start, optimum.x, np.minimum(errors, 0.2)):
             rival = _search_from(objective, optimum, start, errors)
-            rivals += [] if rival is None else [replace(rival, is_alias=is_alias)]
+            if rival is not None:
+                is_fast = is_slow and _is_beyond_nyquist(objective, np.array(rival.point), times)
+                rivals.append(replace(rival, is_alias=is_alias or is_fast))
     for rival in sorted(rivals, key=lambda rival: rival.below):
         point, others = np.array(rival.point), [optimum.x, *(np.array(each.point) for each in found)]
         own = errors if rival.values else np.zeros_like(errors)
@@ -260,10 +262,10 @@ def _is_beyond_nyquist(objective: Objective, x: Array, times: Sequence[Array]) -
     return bool(np.max(np.abs(rates), initial=0.0) * find_common_sampling_step(times) > np.pi)
 
 
-#: Other optima are searched for if the output-error method applies, or if a standard error on the search scale exceeds
-#: the first number, and up to this many rows. Parameters are moved by this distance, to points whose log evidence is
-#: lower by at most the last number.
-_MIN_DOUBTFUL_STD, _MAX_SEARCHED_ROWS, _START_DISTANCE, _MAX_START_DROP = 0.1, 1000, 2.0, 20.0
+#: Without a global search, other optima are searched for if the output-error method applies, or if a standard error on
+#: the search scale exceeds the first number. Parameters are moved by the second number, to points whose log evidence is
+#: lower by at most the last one.
+_MIN_DOUBTFUL_STD, _START_DISTANCE, _MAX_START_DROP = 0.1, 2.0, 20.0
 
 
 def _distant_points(
@@ -280,7 +282,7 @@ def _distant_points(
     layout, known = objective.layout, structure.unidentifiable if structure is not None else []
     moving = [(k, layout.transforms[n]) for k, n in enumerate(layout.free_parameters) if layout.names[n] not in known]
     is_doubtful = objective.regression is not None or any(errors[k] > _MIN_DOUBTFUL_STD for k, _ in moving)
-    if objective.engine.size > _MAX_SEARCHED_ROWS or not is_doubtful:
+    if objective.engine.size > options.SEARCH.max_global_rows or not is_doubtful:
         return
     for k, transform in moving:
         here, surface = float(optimum.x[k]), ObjectiveSurface(objective, optimum, information, [k], "relearned")

@@ -173,7 +173,7 @@ class SearchOptions:
     min_input_std_ratio: float = 0.5
 
     # --- Global search of the output-error method ---
-    # measurements up to which it is made
+    # measurements up to which other optima are searched for
     max_global_rows: int = 1000
     # random starts, at most; fewer if starts times measurements times parameters exceed the second number
     n_global_starts: int = 200
