@@ -24,7 +24,7 @@ SMALLEST = {
     "disk": "--rows 1000",
     "disturbances": "--parts plants --seeds 1",
     "gpu": "--cpu-rows 150",
-    "greybox": "--part delays response --seeds 1 --largest 1000",
+    "greybox": "--part delays compartments response --seeds 1 --largest 1000",
     "identification": "--part equivalent --seeds 1 --only product",
     "learning": "--seeds 1",
     "markov": "--rows 1000",
