@@ -71,6 +71,12 @@ def test_of_an_oscillation_and_its_alias_the_slower_one_is_the_estimate() -> Non
     assert not fit.estimates["b"].identified
 
 
+def test_a_better_optimum_is_adopted_although_errors_at_the_estimate_are_large() -> None:
+    """It was taken for one that was known already, in units of errors at an estimate where two lags cancel."""
+    case = next(case for case in draw_invariance_cases(10, "three lags"))
+    assert abs(case.fit().estimates["c"].value) < 100.0
+
+
 def test_an_interval_holds_values_where_a_profile_rises_again() -> None:
     """Beyond a = 1.7 the profile has fallen by 1.92, but at a = 25 it is higher again."""
     fit, watched = searched("exchange", 5)

@@ -224,7 +224,9 @@ def find_alternative_optima(
     for rival in sorted(rivals, key=lambda rival: rival.below):
         point, others = np.array(rival.point), [optimum.x, *(np.array(each.point) for each in found)]
         own = errors if rival.values else np.zeros_like(errors)
-        is_new = all(_distinct_parameters(objective, point, each, own) for each in others)
+        # Standard errors of the estimate mean little at a better optimum.
+        is_best = rival.below < min([-options.SEARCH.equivalent_switch_gain, *(each.below for each in found)])
+        is_new = is_best or all(_distinct_parameters(objective, point, each, own) for each in others)
         found += [rival] if is_new and not _exchanges_unneeded(layout, optimum, rival) else []
     return tuple(sorted(found, key=lambda rival: rival.below))
 
