@@ -268,5 +268,5 @@ def test_a_constant_record_tells_nothing_and_prints_no_nan() -> None:
 
 
 def test_an_unknown_kernel_is_refused_even_if_there_is_no_free_function() -> None:
-    with pytest.raises(lk.LodekitError, match="expected .*matern.* got 'foo'"):
+    with pytest.raises(lk.LodekitError, match=r"expected .*matern.* got 'foo'"):
         lk.LODEGP(lk.System("x' = -x"), latent="foo").fit([0.0, 1.0, 2.0], [1.0, 0.4, 0.1])
