@@ -90,6 +90,7 @@ def test_simulations_at_many_points_are_those_at_single_points(draw: Any) -> Non
     for x, own, level, deviance in zip(points, residuals, levels, deviances, strict=True):
         z = regression.from_parameters(done.layout.parameter_values(x, done.layout.free_parameters))
         single = regression.evaluate(z, level, with_jacobian=False)
+        assert single is not None
         assert np.abs(own - single.residuals).max() < 1e-8 * np.abs(single.residuals).max()
         assert deviance == pytest.approx(single.deviance, rel=1e-9, abs=1e-9)
     # The optimum of the fit is found, and nothing better; the objective has priors of noise levels beside the deviance.
