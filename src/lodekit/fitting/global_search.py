@@ -81,10 +81,9 @@ class GlobalSearch:
         Amplitudes of modes are fitted with the given noise levels, which matter if there are several observables.
         """
         regression, (known, members) = self.regression, self._columns
-        if levels is None:
-            levels = np.full((len(x), members.shape[1]), options.SEARCH.initial_noise_fraction)
+        start = np.full((len(x), members.shape[1]), options.SEARCH.initial_noise_fraction)
+        weights = 1.0 / self._noise(start if levels is None else levels)
         residuals, theta = np.full((len(x), len(known)), _INFEASIBLE), regression.layout.parameter_values_many(x)
-        weights = 1.0 / self._noise(levels)
         table = regression.observables.compiled.table.evaluate_values(np, theta)
         usable = np.isfinite(table).all(axis=1) & (np.abs(table).max(axis=1, initial=0.0) < 1e100)
         # Parts that fit into the cache, about.
