@@ -166,12 +166,12 @@ def test_of_several_records_each_can_be_shown(visitor: Visitor) -> None:
     rows = "\n".join(f"{run},{k / 4},{run + k * 7 % 13}" for run in (1, 2) for k in range(30))
     visitor.drop("runs.csv", f"run,t,x\n{rows}\n".encode())
     visitor.sees("Record to show (all 2 are fitted together)")
-    expect(visitor.page.locator('[aria-label^="Posterior mean of"]')).to_have_attribute(
+    expect(visitor.page.locator('[aria-label^="Posterior mean of"]').first).to_have_attribute(
         "aria-label", re.compile("over the measurements, at")
     )
     visitor.sees("Validation needs a file with one record.")
     visitor.choose("Record to show", "2")
-    expect(visitor.page.locator('[aria-label^="Posterior mean of"]')).to_have_attribute(
+    expect(visitor.page.locator('[aria-label^="Posterior mean of"]').first).to_have_attribute(
         "aria-label", re.compile("of record 2")
     )
 
