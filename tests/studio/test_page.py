@@ -354,7 +354,7 @@ def test_two_tabs_of_one_session_show_edits_of_each_other(newcomer: Visitor, pla
     with suppress(AssertionError):
         expect(followed).to_have_value("0.1 to 5", timeout=15000)
     if followed.input_value() != "0.1 to 5":
-        # Streamlit can lose an entry that is sent while the page is drawn again; a person would type it once more.
+        # An entry was lost once, for a reason that is not known; a person would type it once more.
         bounds.fill("")
         bounds.press_sequentially("0.1 to 5")
         bounds.press("Enter")

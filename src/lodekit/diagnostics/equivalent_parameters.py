@@ -239,15 +239,9 @@ def _global_points(
     search: GlobalSearch, objective: Objective, optimum: Optimum, structure: StructuralIdentifiability | None
 ) -> list[Array]:
     """Return the best distinct points of a global search; of unidentifiable directions one parameter is fixed."""
-    layout, count = objective.layout, len(objective.layout.free_parameters)
-    held = [layout.index_of(name) for name in ([] if structure is None else structure.pivots)]
-    points = search.draw_points(optimum.x[:count])
-    points[:, held] = optimum.x[held]
-    ends, deviances = search.descend(points, held)
-    highest = search.evaluate(optimum.x[None, :count])[2][0] + _MAX_LOG_DROP + 1.0
-    found, near = [optimum.x], np.full(count, 0.04)
-    for end in ends[deviances < highest]:
-        x = np.concatenate([end, optimum.x[count:]])
+    pivots = [objective.layout.index_of(name) for name in ([] if structure is None else structure.pivots)]
+    found, near = [optimum.x], np.full(len(search.low), 0.04)
+    for x in search.find_points(optimum.x, _MAX_LOG_DROP + 1.0, {k: float(optimum.x[k]) for k in pivots}):
         if all(_distinct_parameters(objective, x, each, near) for each in found):
             found.append(x)
         if len(found) > _N_GLOBAL_POINTS:

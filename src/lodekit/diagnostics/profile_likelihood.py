@@ -505,16 +505,11 @@ def _search_beyond(
     search: GlobalSearch, optimum: Optimum, position: int, target: float, surface: ObjectiveSurface
 ) -> list[Array]:
     """Return the best distinct points of global searches with one parameter held at a value and farther away."""
-    count, far = len(search.low), math.copysign(_MAX_DISTANCE, target - float(optimum.x[position]))
-    held = np.setdiff1d(np.arange(count), surface.other_index).tolist()
-    found = list[Array]()
+    far, found = math.copysign(_MAX_DISTANCE, target - float(optimum.x[position])), list[Array]()
+    held = {k: float(optimum.x[k]) for k in range(len(search.low)) if k not in surface.other_index}
     for there in (target, target + far):
-        points = search.draw_points(optimum.x[:count], _CONTINUED_SHARE)
-        points[:, held] = optimum.x[held]
-        points[:, position] = there
-        ends, deviances = search.descend(points, held)
-        highest = search.evaluate(optimum.x[None, :count])[2][0] + 2.0 * CHI2_95_HALF
-        found += [np.concatenate([end, optimum.x[count:]]) for end in ends[deviances < highest][:1]]
+        ends = search.find_points(optimum.x, 2.0 * CHI2_95_HALF, held | {position: there}, _CONTINUED_SHARE)
+        found += list(ends[:1])
     return found
 
 

@@ -9,7 +9,7 @@ all of them to optima. One fit evaluates a vector in about a millisecond, a pass
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -68,6 +68,18 @@ class GlobalSearch:
             points[:, k] = np.where(is_near, near, generator.uniform(self.low[k], self.high[k], count))
             points[:, k] *= generator.choice([-1.0, 1.0], count) if self.regression.is_unbounded[k] else 1.0
         return points
+
+    def find_points(self, x: Array, max_drop: float, held: Mapping[int, float], share: float = 1.0) -> Array:
+        """Return ends of searches with some parameters held at values, as search vectors, (k, n), the best first.
+
+        Their deviance is above that at a search vector by less than `max_drop`. Shapes: x (n,).
+        """
+        count = len(self.low)
+        points = self.draw_points(x[:count], share)
+        points[:, list(held)] = list(held.values())
+        ends, deviances = self.descend(points, list(held))
+        ends = ends[deviances < self.evaluate(x[None, :count])[2][0] + max_drop]
+        return np.hstack([ends, np.tile(x[count:], (len(ends), 1))])
 
     @cached_property
     def _columns(self) -> tuple[Array, Array]:
