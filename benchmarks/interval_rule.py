@@ -25,6 +25,7 @@ from scipy.optimize import differential_evolution, minimize
 from threadpoolctl import threadpool_limits
 
 import lodekit as lk
+from lodekit.diagnostics.equivalent_parameters import is_beyond_nyquist
 from lodekit.errors import AccuracyError
 from lodekit.fitting.lbfgs import search_bounds
 from lodekit.results.fit import Fit
@@ -315,6 +316,7 @@ class Watched:
         self.low, self.high = self._box(fit)
         self.points: list[Array] = [fit.optimum.x]
         self.values: list[float] = [fit.setup.objective.value(fit.optimum.x)]
+        self.times = [part.fitted_record.times for part in fit.record_fits]
 
     def _box(self, fit: Fit) -> tuple[Array, Array]:
         """Return where is searched: parameters within a factor of 1000 of the estimate or of their expected size."""
@@ -325,6 +327,10 @@ class Watched:
             low[place] = -top if transform.is_unbounded else min(top - 14.0, float(fit.optimum.x[place]) - 7.0)
             high[place] = top
         return low, high
+
+    def is_alias(self, x: Array) -> bool:
+        """Return whether a mode oscillates beyond the Nyquist frequency at a point."""
+        return is_beyond_nyquist(self.objective, x, self.times)
 
     def value(self, x: Array) -> float:
         """Return the objective at a point, minus infinity if it is not finite."""
@@ -439,9 +445,12 @@ def find_excluded(
 ) -> dict[str, dict[str, Any]]:
     """Return for each parameter the likeliest value outside its interval, if it is within 1.92 of the maximum.
 
-    Beyond each end of an interval, the rest of the vector is searched from the nearest good points.
+    Beyond each end of an interval, the rest of the vector is searched from the nearest good points. Aliases are not
+    excluded wrongly: an estimate below the Nyquist frequency relies on the sampling theorem, as without inputs every
+    oscillation has the same samples as infinitely many faster ones.
     """
     layout, found = fit.layout, {}
+    is_slow = not watched.is_alias(fit.optimum.x)
     for name, (low, high) in intervals.items():
         place, transform = layout.index_of(name), layout.transform_of(name)
         assert transform is not None
@@ -462,10 +471,11 @@ def find_excluded(
         values = np.array([transform.forward(float(x[place])) for x in watched.points])
         heights = np.array(watched.values) - max(watched.values)
         outside = (values < low + SHARE * (low - value)) | (values > high + SHARE * (high - value))
-        heights[~outside] = -math.inf
-        best = int(np.argmax(heights))
-        if heights[best] > -DROP:
-            found[name] = {"value": float(values[best]), "height": float(heights[best]), "interval": (low, high)}
+        likely = np.flatnonzero(outside & (heights > -DROP))
+        for k in likely[np.argsort(-heights[likely])]:
+            if not (is_slow and watched.is_alias(watched.points[k])):
+                found[name] = {"value": float(values[k]), "height": float(heights[k]), "interval": (low, high)}
+                break
     return found
 
 

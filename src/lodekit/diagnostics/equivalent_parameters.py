@@ -212,14 +212,14 @@ def find_alternative_optima(
         starts += [(x, False) for x in _distant_points(objective, optimum, information, errors, structure)]
     else:
         starts += [(x, False) for x in _global_points(search, objective, optimum, structure)]
-    is_slow = search is not None and not _is_beyond_nyquist(objective, optimum.x, times)
+    is_slow = search is not None and not is_beyond_nyquist(objective, optimum.x, times)
     rivals = list[AlternativeOptimum]()
     for start, is_alias in starts:
         # Even with large standard errors, a point 0.2 away on the search scale may belong to another optimum.
         if _distinct_parameters(objective, start, optimum.x, np.minimum(errors, 0.2)):
             rival = _search_from(objective, optimum, start, errors)
             if rival is not None:
-                is_fast = is_slow and _is_beyond_nyquist(objective, np.array(rival.point), times)
+                is_fast = is_slow and is_beyond_nyquist(objective, np.array(rival.point), times)
                 rivals.append(replace(rival, is_alias=is_alias or is_fast))
     for rival in sorted(rivals, key=lambda rival: rival.below):
         point, others = np.array(rival.point), [optimum.x, *(np.array(each.point) for each in found)]
@@ -249,7 +249,7 @@ def _global_points(
     return found[1:]
 
 
-def _is_beyond_nyquist(objective: Objective, x: Array, times: Sequence[Array]) -> bool:
+def is_beyond_nyquist(objective: Objective, x: Array, times: Sequence[Array]) -> bool:
     """Return whether a mode oscillates at more than half the sampling frequency of regular samples."""
     observables, groups = objective.engine.prior.observables, objective.engine.prior.groups
     coefficients = observables.evaluate(objective.layout.unpack(x).theta)
