@@ -126,6 +126,23 @@ def test_deviations_follow_the_parameters_with_their_derivatives(heated: lk.LODE
         np.testing.assert_allclose(slopes[n], change, rtol=1e-6, atol=1e-8)
 
 
+def test_the_barrier_at_collinear_modes_has_a_gradient() -> None:
+    system = lk.System("y' = -a*y + b*z + u; z' = d*(y - z)", parameters=["a", "b", "d"])
+    t = 0.4 * np.arange(50.0)
+    u = np.sin(t)
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, restarts=1).fit(t, {"y": 0.7 * u + 0.1 * np.cos(3.0 * t), "u": u})
+    modes = gp.fit_.layout.diffuse_modes
+    assert modes is not None
+    # Singular values above and at the level of rounding errors.
+    for size in (1e-8, 3e-9):
+        theta = np.array([1.5, size, size])
+        slopes = modes.vjp(theta, np.zeros(1), 1.0) * theta
+        for n, step in enumerate(0.02 * np.diag(theta)):
+            up, down = (modes.restricted_likelihood_correction(theta + sign * step) for sign in (1.0, -1.0))
+            assert slopes[n] == pytest.approx((up - down) / 0.04, rel=1e-2)
+    assert modes.restricted_likelihood_correction(theta) < -2.0
+
+
 @pytest.mark.parametrize("engine", ["dense", "spectral"])
 def test_engines_agree_on_open_modes(heated: lk.LODEGP, engine: str) -> None:
     """Dense matrices have wide modes beside a little noise, which costs digits."""
@@ -238,6 +255,25 @@ def test_modes_that_look_alike_gain_nothing(motor: dict[str, Array]) -> None:
         found.append(gp.log_evidence_)
         expected.append(-0.5 * float(np.sum(left_by_motor(motor, K, R) ** 2)))
     np.testing.assert_allclose(np.subtract(found, found[1]), np.subtract(expected, expected[1]), atol=3e-3)
+
+
+def test_vanishing_couplings_do_not_raise_the_evidence() -> None:
+    """One of two modes was lost to rounding, and the evidence was higher by two nats, and by four farther away."""
+    t = 0.4 * np.arange(50.0)
+    u, values = np.repeat([0.5, -1.0, 2.0, 0.3, -0.7], 10), [1.0]
+    for held in u[:-1]:
+        values.append(held + (values[-1] - held) * math.exp(-0.6))
+    y = np.array(values) + 0.01 * np.random.default_rng(3).standard_normal(50)
+
+    def evidence_of(size: float) -> float:
+        values = {"a": 1.5, "c": 1.5, "b": size, "d": size}
+        fixed = {name: lk.Parameter(fixed=value) for name, value in values.items()}
+        system = lk.System("y' = -a*y + b*z + c*u; z' = d*(y - z)", parameters=fixed)
+        return lk.LODEGP(system, inputs={"u": "hold"}).fit(t, {"y": y, "u": u}, noise_std=0.01).log_evidence_
+
+    small = [evidence_of(size) for size in (1e-5, 1e-6, 1e-9, 1e-12)]
+    assert small[1] == pytest.approx(small[0], abs=1e-3)
+    assert max(small[2:]) < small[0]
 
 
 def test_what_may_be_nothing_is_bounded_and_leaves_open_what_follows_it(motor: dict[str, Array]) -> None:

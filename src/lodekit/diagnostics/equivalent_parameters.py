@@ -208,10 +208,8 @@ def find_alternative_optima(
     starts = [(x, True) for x in _alias_points(objective, optimum, times)]
     starts += [(x, False) for value, x in optimum.other_optima if value > optimum.value - _MAX_LOG_DROP - 1.0]
     search = GlobalSearch.around(objective, optimum.x)
-    if search is None:
-        starts += [(x, False) for x in _distant_points(objective, optimum, information, errors, structure)]
-    else:
-        starts += [(x, False) for x in _global_points(search, objective, optimum, structure)]
+    distant = _distant_points(objective, optimum, information, errors, structure)
+    starts += [(x, False) for x in (distant if search is None else _global_points(search, optimum, structure))]
     is_slow = search is not None and not is_beyond_nyquist(objective, optimum.x, times)
     rivals = list[AlternativeOptimum]()
     for start, is_alias in starts:
@@ -231,22 +229,15 @@ def find_alternative_optima(
     return tuple(sorted(found, key=lambda rival: rival.below))
 
 
-#: Number of points from a global search that are followed.
-_N_GLOBAL_POINTS = 5
+def _global_points(search: GlobalSearch, optimum: Optimum, structure: StructuralIdentifiability | None) -> list[Array]:
+    """Return the best point of a global search, and those with the least and the largest value of each parameter.
 
-
-def _global_points(
-    search: GlobalSearch, objective: Objective, optimum: Optimum, structure: StructuralIdentifiability | None
-) -> list[Array]:
-    """Return the best distinct points of a global search; of unidentifiable directions one parameter is fixed."""
-    pivots = [objective.layout.index_of(name) for name in ([] if structure is None else structure.pivots)]
-    found, near = [optimum.x], np.full(len(search.low), 0.04)
-    for x in search.find_points(optimum.x, _MAX_LOG_DROP + 1.0, {k: float(optimum.x[k]) for k in pivots}):
-        if all(_distinct_parameters(objective, x, each, near) for each in found):
-            found.append(x)
-        if len(found) > _N_GLOBAL_POINTS:
-            break
-    return found[1:]
+    Of unidentifiable directions, one parameter is fixed.
+    """
+    pivots = [search.regression.layout.index_of(name) for name in ([] if structure is None else structure.pivots)]
+    ends = search.find_points(optimum.x, _MAX_LOG_DROP, {k: float(optimum.x[k]) for k in pivots})
+    values = ends[:, : len(search.low)]
+    return list(ends[np.unique([0, *values.argmin(axis=0), *values.argmax(axis=0)])] if len(ends) else ends)
 
 
 def is_beyond_nyquist(objective: Objective, x: Array, times: Sequence[Array]) -> bool:

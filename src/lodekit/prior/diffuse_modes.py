@@ -8,8 +8,9 @@ restricted likelihood of a regression, with a prior that is flat on the function
 
 If modes are nearly collinear, as those of two weakly coupled channels are, one amplitude is not wide in all
 directions. Amplitudes then grow until the least visible direction is wide too, and the cost is returned as a correction
-of the evidence; if modes are collinear up to rounding, it is accurate to one nat. Only modes that are collinear for all
-parameter values, by algebra or for lack of measurements, are not counted as dimensions.
+of the evidence. Where modes are collinear up to rounding, a direction is lost, and the evidence would jump: a barrier
+keeps searches away. Only modes that are collinear for all parameter values, by algebra or for lack of measurements, are
+not counted as dimensions.
 
 Each mode costs the logarithm of the arbitrary prior width. So the reported evidence uses a unit information prior: as
 wide as the error of one prediction, centred at the estimate (Kass and Wasserman 1995). With n measurements it is the
@@ -36,6 +37,11 @@ from lodekit.support.recent import RecentResults
 DIFFUSE_SCALE = 10_000.0
 #: The prior standard deviation of the least visible direction of the modes, relative to the data, is at least this.
 MIN_DIFFUSE_SCALE = 100.0
+#: Amplitudes grow for collinear modes down to the first tolerance; below the second, all is rounding. Modes that are
+#: collinear for all parameter values have the last one.
+_GROWTH_TOLERANCE, _ROUNDING_TOLERANCE, _COLLINEAR_TOLERANCE = 1e-12, 1e-15, 1e-6
+#: The height of the barrier: more than the evidence gains if a direction is lost with the least noise.
+_BARRIER = float(np.log(MIN_DIFFUSE_SCALE / 1e-12))
 #: Basis functions, (n, k), and their two regularized QR factors, shapes (n, k) and (k, k).
 _BasisFactor = tuple[Array, tuple[Array, Array], tuple[Array, Array]]
 
@@ -178,8 +184,9 @@ class DiffuseModes:
         for _, (Q, R), (rounding_Q, rounding_R) in scaling.factors:
             inverse = _invert_upper_triangular(R)
             inner = in_log * np.eye(len(R)) - in_trace * (inverse.T @ inverse)
-            rounding = 0.5 * correction_weight * (rounding_Q @ _invert_upper_triangular(rounding_R).T)
-            gradients.append(np.asarray(2.0 * (Q @ (inner @ inverse.T) + rounding)))
+            last = _invert_upper_triangular(rounding_R)
+            rounding = correction_weight * (0.5 * np.eye(len(R)) + self._barrier * (last.T @ last))
+            gradients.append(np.asarray(2.0 * (Q @ (inner @ inverse.T) + rounding_Q @ (rounding @ last.T))))
         return gradients
 
     @cached_property
@@ -205,6 +212,11 @@ class DiffuseModes:
             shown = np.abs(values.mode_columns[0] @ vectors).max(axis=0)
             return bool(gaps.min(initial=np.inf) > 1e-9 * np.abs(rates).max() and shown.min() > 1e-9 * shown.max())
         return len({tuple(np.round(each / np.abs(each).max(), 9)) for each in values.factors}) == len(values.factors)
+
+    @property
+    def _barrier(self) -> float:
+        """The factor of the inverse squared singular values of the modes in the barrier."""
+        return self._are_modes_distinct * _BARRIER * _ROUNDING_TOLERANCE**2
 
     @property
     def _group_index(self) -> IndexArray:
@@ -244,15 +256,15 @@ class DiffuseModes:
         parts = [own[:, kept] * scale for own in weighted]
         if not all(np.isfinite(own).all() for own in parts):
             return self._fallback_scaling(values)
-        # The first tolerance limits how much amplitudes grow for collinear modes; below the second, all is rounding.
-        limits = (1e-12, 1e-15) if self._are_modes_distinct else (1e-6, 1e-6)
+        limits = (_GROWTH_TOLERANCE, _ROUNDING_TOLERANCE) if self._are_modes_distinct else (_COLLINEAR_TOLERANCE,) * 2
         factors = [(own, _regularized_qr(own, limits[0]), _regularized_qr(own, limits[1])) for own in parts]
         roots = np.array([[regularized[1], rounding[1]] for _, regularized, rounding in factors])
         first, last = 2.0 * np.log(np.abs(np.diagonal(roots, axis1=2, axis2=3))).sum(axis=(0, 2))
         # Half the log determinant, distributed over all modes, so that it cancels in the evidence.
         even = self._determinant_share(kept) * float(first)
-        spread = float(np.exp(2.0 * even) * np.mean([np.sum(_invert_upper_triangular(R) ** 2) for R in roots[:, 0]]))
+        traces = np.array([[np.sum(_invert_upper_triangular(R) ** 2) for R in pair] for pair in roots])
+        spread = float(np.exp(2.0 * even) * np.mean(traces[:, 0]))
         wider = 0.5 * float(np.log1p(self._are_modes_distinct * (MIN_DIFFUSE_SCALE / self.width) ** 2 * spread))
-        correction = len(kept) * len(self.times) * wider + 0.5 * float(last - first)
+        correction = len(kept) * len(self.times) * wider + 0.5 * (last - first) - self._barrier * np.sum(traces[:, 1])
         logs = np.log(self.width) - 0.5 * np.log(squares) - even + wider
-        return _DiffuseScaling(values, bases, logs, squares, kept, factors, float(first), spread, correction)
+        return _DiffuseScaling(values, bases, logs, squares, kept, factors, float(first), spread, float(correction))
