@@ -56,20 +56,15 @@ class GlobalSearch:
     def draw_points(self, x: Array, share: float = 1.0) -> Array:
         """Return random points, the same for the same estimate: most of them around it, others in the whole range.
 
-        As nothing changes around an estimate that tends to zero or infinity, some points lie around values of the
-        expected magnitude. Parameters are drawn in alphabetical order: the order of declaration does not matter.
-        Shapes: x (p,).
+        Parameters are drawn in alphabetical order, so that the order of declaration does not matter. Shapes: x (p,).
         """
         opt, layout, generator = options.SEARCH, self.regression.layout, np.random.default_rng(0)
         cost = len(self.regression.values) * (1 + len(self.low))
         count = int(share * min(opt.n_global_starts, opt.max_global_values / cost)) + 1
-        points, is_expected = np.empty((count, len(self.low))), generator.random(count) < opt.global_expected_share
-        learned = layout.free_parameters
-        for k in sorted(range(len(self.low)), key=lambda k: layout.names[learned[k]]):
+        points = np.empty((count, len(self.low)))
+        for k in sorted(range(len(self.low)), key=lambda k: layout.names[layout.free_parameters[k]]):
             is_near = generator.random(count) < opt.global_near_share
-            expected = layout.transforms[learned[k]].expected_point(float(x[k]))
-            centre = np.where(is_expected, expected, x[k])
-            near = centre + opt.global_near_std * generator.standard_normal(count)
+            near = x[k] + opt.global_near_std * generator.standard_normal(count)
             points[:, k] = np.where(is_near, near, generator.uniform(self.low[k], self.high[k], count))
             points[:, k] *= generator.choice([-1.0, 1.0], count) if self.regression.is_unbounded[k] else 1.0
         return points

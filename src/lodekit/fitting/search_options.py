@@ -181,8 +181,6 @@ class SearchOptions:
     # share of the starts that are drawn around the estimate, and their std on the search scale
     global_near_share: float = 0.7
     global_near_std: float = 1.5
-    # share of the starts that are drawn around values of the expected magnitude instead
-    global_expected_share: float = 0.3
     # step of finite differences
     global_difference_step: float = 1e-6
 
