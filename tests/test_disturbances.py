@@ -184,7 +184,7 @@ def test_what_sizes_of_disturbances_make_up_for_is_said() -> None:
     verdicts = assess_structure(single.setup.structural_identifiability)
     assert {name: each.reason for name, each in verdicts.items()} == {"b": "size"}
     flat = unfitted("x' = -a*x + b*w", {"w": "white"}, ("a", "b"), curvature=1e-4)
-    assert flat.disturbances["w"].note == "its size goes with b"
+    assert flat.disturbances["w"].note == "its size cannot be distinguished from b"
     assert np.isinf(flat.disturbances["w"].std_error)
     assert not unfitted("x' = -a*x + a*w", {"w": "white"}, ("a",)).setup.structural_identifiability.scale_confounded
 
@@ -197,7 +197,7 @@ def test_disturbances_that_act_alike_or_not_at_all_are_named() -> None:
     assert found["v"].note == ""
     assert np.isfinite(found["v"].std_error)
     assert found["n"].sentence({}) == (
-        "n: white noise; nothing that was measured responds to it, so that nothing is known of it"
+        "n: white noise; no measured channel responds to it, so the data contain no information about it"
     )
     assert "not needed beside w and u and n (p = 1)" in found["v"].sentence({})
 
@@ -243,7 +243,7 @@ def test_a_disturbance_that_is_not_there_is_not_needed() -> None:
     gp = lk.LODEGP(system, **ARGUMENTS).fit(t, data)
     found = gp.disturbances_["w"]
     assert (found.deviation, found.p_value, found.needed) == (0.0, 1.0, False)
-    assert "w: white noise, not needed: it is best at zero" in gp.summary()
+    assert "w: white noise, not needed: its best value is zero" in gp.summary()
     assert [line.split() for line in gp.summary().splitlines() if line.startswith("amplitude of w (std)")] == [
         ["amplitude", "of", "w", "(std)", "0", "(not", "needed)"]
     ]
@@ -344,14 +344,14 @@ def test_what_cannot_be_is_refused() -> None:
     attempt(plain, "not a channel; expected one of: x, u, w, or add v to an equation", disturbances={"v": "white"})
     attempt(plain, "as a dict of channels", disturbances=["w"])
     attempt(plain, "both an input and a disturbance", inputs={"w": "hold"})
-    attempt(plain, "never measured", {"w": table["y"]})
+    attempt(plain, "disturbances are unmeasured", {"w": table["y"]})
     attempt(plain, "; use engine='markov'$", engine="dense", inputs={"u": "hold"})
     attempt(plain, "prior='latent'", prior="channels")
     # What free functions need is said, and not what engines cannot do that nobody asked for.
     attempt(
         "x' = -a*x + 0*u + v + w", r"^disturbances are processes with states, and se has no .*use latent='matern-7/2'"
     )
-    attempt("x = a*u + w", "x holds w, and would be infinite", inputs={"u": "hold"})
+    attempt("x = a*u + w", "x contains w, and would be infinite", inputs={"u": "hold"})
     attempt("x = a*u + w'", "does not have; take 'matern-3/2'", inputs={"u": "hold"}, disturbances={"w": "matern-1/2"})
 
 
@@ -408,8 +408,8 @@ def test_the_command_line_and_files_name_disturbances(tmp_path: Path) -> None:
     ("equations", "disturbances", "words"),
     [
         (["x' = -x + w", "w' = -w"], ["w"], "determine the disturbance 'w'"),
-        (["x' = -x + w", "w = 2*v"], ["w", "v"], "tie the disturbances to each other"),
-        (["x' = -x + u + w", "w = u"], ["w"], "tie the disturbances w to the inputs u"),
+        (["x' = -x + w", "w = 2*v"], ["w", "v"], "relate the disturbances to each other"),
+        (["x' = -x + u + w", "w = u"], ["w"], "relate the disturbances w to the inputs u"),
     ],
 )
 def test_what_ties_disturbances_is_said_of_them(equations: list[str], disturbances: list[str], words: str) -> None:

@@ -117,7 +117,7 @@ def test_sensors_that_cannot_tell_are_told_from_those_that_can() -> None:
         ({"noise": {"z": 0.1}}, "unknown name 'z'"),
         ({"inputs": {"q": 1.0}}, "'q', which is not a channel"),
         ({"inputs": {"u": [1.0, 2.0]}}, "values at the times t, or a number for input u"),
-        ({"inputs": None}, "leave start out"),
+        ({"inputs": None}, "omit start="),
         ({"values": {"taw": 1.0}}, "unknown parameter 'taw'"),
         ({"values": {"K": 1.0}}, "expected a value for the parameter 'tau'"),
         ({"values": {"tau": "ten"}}, "expected a finite number for 'tau', got 'ten'"),
@@ -127,7 +127,7 @@ def test_sensors_that_cannot_tell_are_told_from_those_that_can() -> None:
         ({"values": ASSUMED | {"tau": -0.01}}, "the solution overflows at t ="),
         ({"start": 1.0}, "expected start as a dict of observables to values"),
         ({"start": {"y": "hot"}}, "expected a finite number for the start of y"),
-        ({"start": {"y": 1.0, "y'": 77.0}}, "do not let the system start at y = 1, y' = 77"),
+        ({"start": {"y": 1.0, "y'": 77.0}}, "the start y = 1, y' = 77 contradicts"),
     ],
 )
 def test_questions_that_make_no_sense_are_refused(more: dict[str, Any], said: str) -> None:

@@ -52,7 +52,7 @@ def test_a_window_is_a_number_above_zero(window: str) -> None:
         ("total(, 4)", "such as total"),
         ("mean(total(T, 3), 4)", "averages twice"),
         ("mean(Q, 3)", "unknown name 'Q'"),
-        ("2*mean(T, 3)", "averages stand alone"),
+        ("2*mean(T, 3)", "averages cannot appear"),
     ],
 )
 def test_other_texts_are_refused_in_words(text: str, words: str) -> None:
@@ -62,7 +62,7 @@ def test_other_texts_are_refused_in_words(text: str, words: str) -> None:
 
 
 def test_an_equation_has_no_average() -> None:
-    with pytest.raises(EquationError, match="averages stand alone"):
+    with pytest.raises(EquationError, match="averages cannot appear"):
         lk.System("T' = mean(T, 3)")
 
 

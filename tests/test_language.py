@@ -38,6 +38,12 @@ PHRASES = {
     r"\bobeys? no\b|\ba poor place\b": "without equations; a poor optimum",
     r"\b(counts )?all else\b|\ball that (was|is)\b": "all other parameters, all measured channels",
     r"\btaken to (be|have been)\b|\bsits at\b|\bthis is so\b|\bgoes on as\b": "is assumed, is at, holds, continues",
+    r"\bask(s|ed)? for\b(?!\?)|\bwhat was (asked|learned)\b": "request, the requested; the estimates",
+    r"\bholds (no|dates|units|numbers|the time)\b": "contains",
+    r"\bwill (not )?do\b|\bnot made (for|of)\b|\b(cannot|can) take this\b": "is possible, is not supported",
+    r"\btie(s|d)? (the )?\w+ to\b|\btake .{1,30} out of (the|these)\b": "relate; remove from",
+    r"\bcounts? as\b": "is treated as",
+    r"\bstands? (alone|inside)\b|\bas it is (held|linear)\b": "appears; because",
     r"\b(is a slip|are slips|basis is none)\b": "is an error, is not a basis",
 }
 SEARCHED = {re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE): advice for phrase, advice in PHRASES.items()}

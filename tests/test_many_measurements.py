@@ -280,10 +280,14 @@ def test_engines_that_cannot_be_used_say_why() -> None:
     assert "tolerance" in message(tolerance=True)
     case = EngineTask(size=300, latents=(Matern(3),))
     assert str(choose_engine("auto", replace(case, size=30))) == "dense: 30 measurements; exact, and fast up to 200"
-    assert str(choose_engine("auto", case)) == "dense: 300 measurements; matern-7/2 has a spectrum too wide for waves"
+    assert (
+        str(choose_engine("auto", case))
+        == "dense: 300 measurements; matern-7/2 has a spectrum too wide for Fourier features"
+    )
     many = replace(case, size=50_000)
     assert (
-        str(choose_engine("auto", many)) == "markov: 50 000 measurements; matern-7/2 has a spectrum too wide for waves"
+        str(choose_engine("auto", many))
+        == "markov: 50 000 measurements; matern-7/2 has a spectrum too wide for Fourier features"
     )
     with pytest.raises(lk.LodekitError, match=r"dense not, because 50 000 measurements are too many .*; spectral not"):
         choose_engine("auto", replace(many, latents=(Matern(20),)))

@@ -117,7 +117,7 @@ def test_a_fit_with_disturbances_says_which_start_it_follows_and_how_far_it_came
     heights = [float(words.split()[-1]) for words in followed if "log evidence" in words]
     assert len(heights) > 2
     assert heights == sorted(heights)
-    assert any(words.startswith("fitting, looking at what was learned, log evidence") for words in heard)
+    assert any(words.startswith("fitting, computing standard errors, log evidence") for words in heard)
 
 
 @pytest.mark.parametrize("quiet", [False, True])

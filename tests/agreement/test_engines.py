@@ -109,7 +109,7 @@ def test_the_toy_takes_part_in_fits_and_messages() -> None:
         patch.setitem(ENGINES, TOY.name, TOY)
         gp = lk.LODEGP(system, engine="textbook", restarts=1, random_state=0).fit(times, table, noise_std=0.05)
         dense = lk.LODEGP(system, engine="dense", restarts=1, random_state=0).fit(times, table, noise_std=0.05)
-        assert gp.engine_ == "textbook: 14 measurements; asked for"
+        assert gp.engine_ == "textbook: 14 measurements; chosen by you"
         # The toy's gradients are good to 1e-6, so its search ends a little earlier.
         assert gp.log_evidence_ == pytest.approx(dense.log_evidence_, abs=1e-3)
         assert gp.parameters_["a"].value == pytest.approx(dense.parameters_["a"].value, rel=1e-2)

@@ -85,7 +85,7 @@ def test_a_system_file_has_its_own_parameters(log: Path) -> None:
     assert {name: own.positive for name, own in known.items()} == {"tau": True, "Ta": False, "K": True}
     done = run("fit", "room.toml", "log.csv", "--positive", "tau", cwd=log)
     assert (done.returncode, "names its own parameters" in done.stderr) == (2, True)
-    assert "go with equations" in run("init", "new.toml", "--data", "log.csv", "--positive", "tau", cwd=log).stderr
+    assert "need equations" in run("init", "new.toml", "--data", "log.csv", "--positive", "tau", cwd=log).stderr
 
 
 def test_a_channel_that_nobody_measured_is_told(log: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_gap_is_named_before_its_alarms(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "log.csv").read_text().splitlines()
     (tmp_path / "gap.csv").write_text("\n".join([*lines[:45], *lines[57:60]]) + "\n")
     done, _ = watch(folder, str(tmp_path / "gap.csv"), "--once")
-    assert "no rows for 6.5 before t = 28: inputs are assumed not to have changed meanwhile" in done.stderr
+    assert "no rows for 6.5 before t = 28: inputs are assumed constant during the gap" in done.stderr
     assert "no rows for" not in watch(folder, "log.csv", "--once")[0].stderr
     # The first new row may be far from the end of the fit.
     (tmp_path / "later.csv").write_text("\n".join([lines[0], *lines[60:]]) + "\n")
@@ -93,7 +93,7 @@ def test_split_gaps_starts_a_new_record_after_each_gap(folder: Path, tmp_path: P
     (tmp_path / "gap.csv").write_text("\n".join(lines) + "\n")
     done, rows = watch(folder, str(tmp_path / "gap.csv"), "--once")
     assert any(row["alarm"] for row in rows)
-    assert "alarms may follow; try --split-gaps" in done.stderr
+    assert "which may cause alarms; try --split-gaps" in done.stderr
     done, rows = watch(folder, str(tmp_path / "gap.csv"), "--once", "--split-gaps")
     assert not any(row["alarm"] for row in rows)
     assert "no rows for 10.5 before t = 40: a new record starts" in done.stderr

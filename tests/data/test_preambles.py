@@ -60,7 +60,7 @@ def test_a_line_of_units_belongs_to_the_names(tmp_path: Path, units: str) -> Non
     (series,) = found.measurements.series
     factor = 1000 if "mm" in units else 1
     assert (series.times.tolist(), series.values.tolist()) == ([0, 0.5], [1000 / factor, 1500 / factor])
-    assert "line 2 holds units" in found.notes
+    assert "line 2 contains units" in found.notes
 
 
 def test_a_separator_at_the_end_of_lines_separates_nothing(read: Reader) -> None:

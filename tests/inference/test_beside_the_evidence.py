@@ -183,7 +183,7 @@ def test_choices_speak_of_one_or_many_measurements() -> None:
     assert str(choose_engine("auto", EngineTask(size=200, latents=()))).startswith("dense: 200 measurements; ")
     assert str(choose_engine("auto", EngineTask(size=201, latents=()))) == "spectral: 201 measurements; more than 200"
     assert str(choose_engine("dense", EngineTask(size=12_345, latents=(), device="cuda"))) == (
-        "dense: 12 345 measurements on cuda; asked for"
+        "dense: 12 345 measurements on cuda; chosen by you"
     )
     # Only the dense engine goes where a device is named.
     assert "cuda" not in str(choose_engine("spectral", EngineTask(size=12_345, latents=(), device="cuda")))
@@ -281,5 +281,5 @@ def test_where_the_second_engine_does_not_answer_the_first_one_stays(monkeypatch
             "lodekit.inference.fallback.find_refusals", lambda _: dict.fromkeys(("first", "second"), "")
         )
         engine: Any = first
-        own = FallbackEngine(engine, EngineChoice(engine, "asked for"), measurements, EngineTask(9, data.prior.kernels))
+        own = FallbackEngine(engine, EngineChoice(engine, ""), measurements, EngineTask(9, data.prior.kernels))
         assert own.posterior(hyper) == (FallbackPosterior(first.answer, second) if refined else first.answer)

@@ -29,8 +29,8 @@ def make(value: float, other: float, name: str = "spectral", size: int = 10, err
 def test_waves_that_miss_a_part_are_told() -> None:
     assert make(137.577, 137.661).warnings() == [
         "one of its own",
-        "waves miss a part of the prior of the channels: the log evidence is 137.577 by them and 137.661 by a matrix; "
-        "fit with engine='dense'",
+        "Fourier features miss a part of the prior of the channels: the log evidence is 137.577 with them and 137.661 "
+        "with a matrix; fit with engine='dense'",
     ]
 
 

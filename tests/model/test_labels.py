@@ -111,7 +111,7 @@ def test_the_device_is_named_only_where_it_is_used() -> None:
 
 def test_the_channel_prior_refuses_covariances_that_it_would_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KERNEL_FAMILIES, "'toy'", lambda name: Ringing() if name == "toy" else None)
-    with pytest.raises(lk.LodekitError, match="the channels have a covariance of their own; use latent='se'"):
+    with pytest.raises(lk.LodekitError, match="prior='channels' has its own covariance; use latent='se'"):
         lk.LODEGP(WALK, prior="channels", latent="toy").fit([0, 1, 2], {"x": [0.0, 1.0, 2.0]})
 
 

@@ -234,7 +234,7 @@ def test_a_channel_without_values_is_told() -> None:
     x = np.exp(-t) + 0.01 * np.sin(50 * t)
     system = lk.System("x' = -a*x; z' = x - z", parameters={"a": lk.Parameter(positive=True)})
     gp = lk.LODEGP(system, random_state=0, restarts=1).fit(t, {"x": x, "z": z})
-    assert "Note: all values of z are missing: it counts as not measured" in gp.summary()
+    assert "Note: all values of z are missing: it is treated as not measured" in gp.summary()
     # No measured channel shows the mode of z.
     assert "not determined" in gp.summary()
     assert "e+" not in gp.summary()

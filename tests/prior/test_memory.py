@@ -71,5 +71,5 @@ def test_a_fit_that_nothing_has_room_for_says_so(engine: str, monkeypatch: pytes
     times = np.linspace(0.0, 3.0, 6)
     gp = lk.LODEGP(lk.System("x' = -x + u"), prior="channels", engine=engine, random_state=0)
     monkeypatch.setattr(quadrature, "MAX_PANEL_ENTRIES", 100)
-    with pytest.raises(FitError, match=r"more waves.*prior='latent'"):
+    with pytest.raises(FitError, match=r"Fourier features.*prior='latent'"):
         gp.fit(times, {"x": np.sin(times), "u": np.cos(times)})

@@ -38,7 +38,7 @@ def test_records_with_dates_are_drawn_over_dates_and_windows_are_read_from_them(
     noon = np.datetime64("2024-03-30T12:00", "ms").astype(float)
     assert figure["data"][0]["x"][12] == noon
     assert figure["layout"]["shapes"][0]["x0"] == noon - 11 * 3.6e6
-    assert preview_table(tmp_path / "log.csv", time_column="x").skipped_columns == {"time": "holds dates"}
+    assert preview_table(tmp_path / "log.csv", time_column="x").skipped_columns == {"time": "contains dates"}
     # Plotly names the edges of a selection by dates.
     assert opened.clock.from_wall_clock("2024-03-30 12:30:00.5") == pytest.approx(12.5 + 0.5 / 3600)
 

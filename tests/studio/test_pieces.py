@@ -172,7 +172,7 @@ def test_only_ambiguous_or_empty_columns_are_left_to_the_user(tmp_path: Path) ->
     found = {m.assignment.channel: m for m in match_channels(preview_table(tmp_path / "log.csv"), system, ())}
     assert {name: m.assignment.column for name, m in found.items()} == {"T": "", "Ta": "", "u": "u", "z": ""}
     assert "ambiguous" in found["T"].reason
-    assert found["z"].reason == "z holds no values"
+    assert found["z"].reason == "z contains no values"
     assert found["Ta"].reason == "no column has this name"
     assert "Ta" in analyze_system(system).undifferentiated
     assert "T" not in analyze_system(system).undifferentiated

@@ -142,8 +142,8 @@ def test_irrational_constants_are_exact(text: str, expected: sympy.Expr) -> None
 ERRORS = {
     "x*y = 1": "product of channels 'x' and 'y': the equation is not linear",
     "x' = x*x": "channel 'x' with itself",
-    "x' = 1/x": "stands in a denominator",
-    "x' = sin(x)": "stands inside sin",
+    "x' = 1/x": "appears in a denominator",
+    "x' = sin(x)": "appears inside sin",
     "t*x' = 1": "time-varying",
     "x' = sin(t)*x": "time-varying",
     "x' = -a*x": "declare `a` as a parameter",

@@ -199,7 +199,7 @@ def test_constant_terms_are_not_called_functions_of_time() -> None:
 
 
 def test_explanations_mention_degenerate_parameters() -> None:
-    assert "the structure changes where l1 - l2 = 0" in lk.catalog.bipendulum(parametric=True).system.explain()
+    assert "the structure changes if l1 - l2 = 0" in lk.catalog.bipendulum(parametric=True).system.explain()
 
 
 @pytest.mark.parametrize("example", lk.catalog.examples(), ids=lambda e: e.name)

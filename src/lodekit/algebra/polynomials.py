@@ -114,7 +114,7 @@ def divide_exactly(
     """Return ``c, q`` over `ring` with ``c * dividend = q * divisor``, a division without remainder."""
     factor, quotient, rest = pseudo_divide(ring, dividend, divisor)
     if rest:
-        raise ArithmeticError("a polynomial division that must be exact left a rest")
+        raise ArithmeticError("a polynomial division that must be exact left a remainder")
     return factor, quotient
 
 

@@ -157,7 +157,7 @@ def run() -> None:
             replace_advice(str(problem), "cli_advice.txt"), hint, code=1 if isinstance(problem, FitError) else 2
         )
     except MemoryError:
-        _exit_with_error("there is not enough memory for this; ask for fewer times, or for fewer samples")
+        _exit_with_error("there is not enough memory for this; request fewer times or fewer samples")
     except OSError as problem:
         # Python flushes again at exit; a second failure needs no message.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

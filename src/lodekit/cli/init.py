@@ -71,9 +71,9 @@ def init(
     if not equations.strip() and data is None:
         raise LodekitError('expected equations, such as "tau*y\' + y = K*u", or a data file, --data log.csv')
     if not equations.strip() and (param or positive or channel or mapping):
-        raise LodekitError("--param, --positive, --channels and --map go with equations; expected these, too")
+        raise LodekitError("--param, --positive, --channels and --map need equations; add them")
     if (mapping or dt is not None) and data is None:
-        raise LodekitError(f"{'--map' if mapping else '--dt'} goes with a data file; expected --data")
+        raise LodekitError(f"{'--map' if mapping else '--dt'} needs a data file; add --data FILE")
     if out is not None and os.path.exists(out) and not force:
         raise LodekitError(f"{out} already exists; expected a new name, or --force")
     known = arguments.parse_parameter_options(equations, param, positive)

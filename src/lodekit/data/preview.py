@@ -35,7 +35,7 @@ def describe_steps(values: Array) -> str:
     >>> describe_steps(np.array([0.0, 1.5, 1.5, 0.0, 1.5, 0.0, 0.0, 1.5, 0.0]))
     'takes two values only, 0 and 1.5'
     >>> describe_steps(np.repeat([20.0, 35.0, 25.0, 30.0], 3))
-    'is held for about 3 rows at a time between jumps'
+    'keeps each value for about 3 rows'
     >>> describe_steps(np.round(np.sin(np.arange(0, 6, 0.01)), 1))  # a sensor with a coarse display
     ''
     """
@@ -130,7 +130,7 @@ def _describe_isolated_jumps(values: Array, span: float) -> str:
 
 
 def _describe_hold_length(count: int, jumps: int) -> str:
-    return f"is held for about {round(count / (jumps + 1))} rows at a time between jumps"
+    return f"keeps each value for about {round(count / (jumps + 1))} rows"
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def preview_table(path: str | Path, header: bool | None = None, time_column: str
     >>> look.time.name, [(column.name, column.unit, column.input_evidence) for column in look.columns]
     ('time [s]', [('valve', '', 'takes two values only, 0 and 1'), ('level [m]', 'm', '')])
     >>> look.skipped_columns
-    {'state': 'holds no numbers'}
+    {'state': 'contains no numbers'}
     """
     place = Path(path).expanduser()
     with prefix_errors(str(place)):
@@ -214,8 +214,8 @@ def preview_table(path: str | Path, header: bool | None = None, time_column: str
         if name in (time, record):
             continue
         if values is None or not np.isfinite(values).any():
-            empty = "holds dates" if holds_dates(source, name) else "holds no numbers"
-            left_out[name] = empty if values is None else "holds no values"
+            empty = "contains dates" if holds_dates(source, name) else "contains no numbers"
+            left_out[name] = empty if values is None else "contains no values"
             continue
         failures = find_failure_values(values)
         known = values[np.isfinite(values) & ~np.isin(values, failures)]
@@ -268,7 +268,7 @@ def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) 
     for name in named or source.names:
         values = found[name]
         if values is not None and len(values) > 2 and (np.diff(values) > 0).all():
-            return name, "its numbers increase all the way"
+            return name, "its numbers always increase"
     return None, ""
 
 

@@ -671,7 +671,7 @@ def _describe_empty_channels(observations: Observations) -> list[str]:
     """Return a note for each channel whose values are all missing."""
     measured = {item.observable for item in observations.series if len(item.times)}
     empty = [name for name in observations.observables if name not in measured]
-    return [f"all values of {name} are missing: it counts as not measured" for name in empty]
+    return [f"all values of {name} are missing: it is treated as not measured" for name in empty]
 
 
 def load_arrays(

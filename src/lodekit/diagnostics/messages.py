@@ -189,7 +189,7 @@ def near_degenerate_warnings(system: System, theta: NDArray[np.float64]) -> list
         values, _ = ScalarFunctions(ring, terms).evaluate(theta)
         text = ring.format(element)
         if not values.any():  # all terms vanish, such as a single c fixed at zero: the relative test below would fail
-            found.append(f"{what} at {text} = 0, which holds here; write these values into the equations")
+            found.append(f"{what} at {text} = 0, as here; write these values into the equations")
         elif abs(values.sum()) < 1e-2 * np.abs(values).sum():
             found.append(f"{what} at {text} = 0, and the estimate is close to that")
     return found
@@ -604,7 +604,7 @@ def residual_warnings(
         cause, advice = "is set too small", "leave noise_std out to learn it"
         if all(learned[check.name] for check in checks if check.exceeds_noise):
             cause, advice = "is not the same everywhere", "give noise_std for each record, or check outlying ones"
-        text = f"residuals are larger than the noise in {join_list(loud)}: it {cause}, or the equations miss something"
+        text = f"residuals are larger than the noise in {join_list(loud)}: it {cause}, or the equations miss dynamics"
         found.append(f"{text}; {advice}")
     low = [f"{max(check.explained, 0.0):.0%} of {check.title}" for check in checks if check.explains_little]
     if low:

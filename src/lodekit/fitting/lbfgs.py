@@ -17,9 +17,9 @@ from lodekit.support.progress import report_best_value
 #: The objective reported to the optimiser if it is not finite at a point.
 INFEASIBLE_VALUE = -1e12
 #: The message of a search that converged.
-CONVERGED_MESSAGE = "the evidence does not grow any more"
+CONVERGED_MESSAGE = "the evidence no longer increases"
 #: The message of a search that ended where the objective increases towards points at which it is undefined.
-UNDEFINED_MESSAGE = "the evidence grows where it is not known"
+UNDEFINED_MESSAGE = "the evidence increases towards points at which it is undefined"
 
 
 @dataclass(frozen=True, eq=False)

@@ -512,7 +512,7 @@ def multistart(
         from joblib import Parallel, delayed
 
         tasks = (delayed(maximize_lbfgs)(objective, start.x, trusted=start.is_trusted(layout)) for start in starts)
-        with track_progress(f"fitting, {len(starts)} starts side by side"):
+        with track_progress(f"fitting, {len(starts)} starts in parallel"):
             best = _best_optimum(list(Parallel(n_jobs=n_jobs)(tasks)))
     return search_other_lengthscales(objective, best)
 

@@ -317,8 +317,8 @@ def build_setup(
     for name in disturbances:
         if name in (*measurements.names, *measurements.inputs):
             raise DataError(
-                f"there are measurements of {name}, which is a disturbance: those are never measured. Leave these out, "
-                f"or leave {name} out of the disturbances"
+                f"there are measurements of {name}, but disturbances are unmeasured channels. Omit these measurements, "
+                f"or remove {name} from the disturbances"
             )
     reader = ObservableCompiler(system, measurements.inputs, disturbances)
     latents = settings.parse_kernels(_reduce_system(reader, settled))
@@ -390,7 +390,7 @@ def _resolve_mode_prior(
     initial state.
     """
     if mode_deviation == "open" and not engine_task.in_memory and not engine_task.on_disk:
-        raise LodekitError("mode_deviation='open' needs measurements that are kept; give a number, or 'learned'")
+        raise LodekitError("mode_deviation='open' needs all measurements in memory; give a number, or 'learned'")
     with_exact = [part for part in measurements.records.values() if part.has_exact_values]
     states = [select_exact_state(part, prior) for part in with_exact]
     is_open = not engine_task.latents and (engine_task.has_inputs or bool(states)) and None not in states

@@ -262,7 +262,7 @@ def find_torch_device(name: str) -> Any:
     except (RuntimeError, TypeError):
         raise LodekitError(f"expected a device such as 'cuda', 'cuda:1' or 'cpu', got {name!r}") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise LodekitError(f"device={name!r} was asked for, but PyTorch sees no CUDA device here")
+        raise LodekitError(f"device={name!r} was requested, but PyTorch finds no CUDA device")
     if device.type not in ("cuda", "cpu"):
         raise LodekitError(f"device={name!r} has no double precision; expected 'cuda' or 'cpu'")
     return device

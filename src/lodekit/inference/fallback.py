@@ -253,8 +253,8 @@ class FallbackEngine(BaseEngine):
         if not np.isfinite(other) or abs(other - value) <= max(1e-3, 1e-6 * abs(value), error):
             return ""
         return (
-            f"waves miss a part of the prior of the channels: the log evidence is {value:.6g} by them and {other:.6g} "
-            "by a matrix; fit with engine='dense'"
+            "Fourier features miss a part of the prior of the channels: the log evidence is "
+            f"{value:.6g} with them and {other:.6g} with a matrix; fit with engine='dense'"
         )
 
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:

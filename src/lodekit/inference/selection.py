@@ -65,13 +65,13 @@ def choose_engine(engine: str, task: EngineTask) -> EngineChoice:
             if able and "use engine=" not in reason:
                 reason += f"{', or' if ';' in reason else ';'} use engine='auto' or {names}"
             raise LodekitError(f"engine={engine!r} cannot be used: {reason}")
-        return EngineChoice(ENGINES[engine], _describe_choice(ENGINES[engine], task, "asked for"))
+        return EngineChoice(ENGINES[engine], _describe_choice(ENGINES[engine], task, "chosen by you"))
     if not able and task.has_disturbances:
         # Only one engine accepts disturbances; its advice is the relevant one.
         raise LodekitError(f"disturbances are processes with states, and {state_space_rejection(task)}")
     if not able:
         reasons = "; ".join(f"{name} not, because {reason}" for name, reason in refusals.items())
-        raise LodekitError(f"no engine can take this: {reasons}")
+        raise LodekitError(f"no engine supports this: {reasons}")
     best = min(able, key=lambda kind: kind.cost(task))
     cheaper = [name for name, kind in ENGINES.items() if refusals[name] and kind.cost(task) < best.cost(task)]
     # The advice after the semicolon is not needed here.

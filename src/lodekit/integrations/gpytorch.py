@@ -313,7 +313,7 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     fit = fitted.fit_
     series, prior, hyper = fit.measurements.series, fit.prior, fit.hyperparameters
     if fit.measurements.inputs or fit.prior.disturbances:
-        raise LodekitError("inputs and disturbances are not made for GPyTorch; expected a fit without any")
+        raise LodekitError("GPyTorch models do not support inputs and disturbances; expected a fit without any")
     same = len({item.times.tobytes() for item in series}) == 1 if series else False
     if not same or not all(item.has_unknown_noise.all() for item in series) or prior.channels is not None:
         raise LodekitError(

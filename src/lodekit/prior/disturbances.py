@@ -152,13 +152,13 @@ def _check_derivative_exists(
             what = name + "'" * order
             raise EquationError(
                 f"{name} is white noise, which has no values, only integrals over time: {text} "
-                + (f"holds {what}, and would be infinite" if text != name else "cannot be measured or asked for")
-                + "; ask for channels that do not hold it, or give it a memory, such as "
+                + (f"contains {what}, and would be infinite" if text != name else "cannot be measured or predicted")
+                + "; use channels that do not contain it, or declare it as coloured noise, such as "
                 f"disturbances={{{name!r}: 'matern-3/2'}}"
             )
         if latent is not None and order > latent.smoothness:
             raise EquationError(
-                f"{text} holds {name}{chr(39) * order}, which a {latent.name!r} disturbance does not have; take "
+                f"{text} contains {name}{chr(39) * order}, which a {latent.name!r} disturbance does not have; take "
                 f"'matern-{2 * order + 1}/2' for {name}, or smoother"
             )
 

@@ -107,8 +107,8 @@ def sample_free_function(
     count = int(np.ceil(band / lengthscale / step)) + 1
     if count > 20_000:  # matrices over all times would take too much memory
         raise LodekitError(
-            "samples over so many lengthscales need too many waves; expected times within a few thousand lengthscales "
-            "of each other, and of the data where there are some"
+            "samples over so many lengthscales need too many Fourier features; expected times within a few thousand "
+            "lengthscales of each other and of the data"
         )
     frequencies: Array = step * np.arange(count, dtype=float)
     density = np.exp(kernel.log_density(frequencies, lengthscale)) / (2.0 * np.pi) * step

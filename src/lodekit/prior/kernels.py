@@ -371,7 +371,7 @@ def average_kernel_with_lag(
     if any(is_long) and not isinstance(kernel, IntegrableKernel):
         raise LodekitError(
             f"the covariance {kernel.name} has no antiderivative, so averages over more than "
-            f"{MAX_QUADRATURE_WINDOW:g} lengthscales are out of reach; use latent='se' or a Matern covariance"
+            f"{MAX_QUADRATURE_WINDOW:g} lengthscales are not supported; use latent='se' or a Matern covariance"
         )
     breaks = bool(np.isfinite(kernel.smoothness))
 

@@ -472,5 +472,5 @@ def _compute_piece_residuals(
     count = len(pieces.times)
     residuals, errors = (np.max(np.abs(part[..., :count]), axis=1).T / scale for part in (fine, fine - rough))
     if not (np.isfinite(residuals).all() and np.isfinite(errors).all()):
-        raise LodekitError("the curves are too large for floating-point numbers there; look at a shorter stretch")
+        raise LodekitError("the curves are too large for floating-point numbers there; use a shorter time span")
     return CurveResiduals(pieces.times, residuals, errors, length)

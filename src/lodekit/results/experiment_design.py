@@ -416,7 +416,7 @@ def _parse_design(
         )
     levels = {str(name): check_positive(f"the noise of {name}", level) for name, level in noise.items()}
     if isinstance(t, Mapping) and (missing := [name for name in levels if name not in t]):
-        raise LodekitError(f"expected times for all that has noise, got none for {', '.join(missing)}")
+        raise LodekitError(f"expected times for every name in noise=, got none for {', '.join(missing)}")
     times = {name: parse_times_with(t[name] if isinstance(t, Mapping) else t) for name in levels}
     if not all(len(own) for own in times.values()):
         raise LodekitError("expected at least one time, got none")
@@ -460,7 +460,7 @@ def _design_experiment(
             motion.check_initial_values(unit_modes)
             drawn = motion.mean(unit_modes)[None]
     elif start is not None:
-        raise LodekitError("functions of time remain free here, and their start with them; leave start out")
+        raise LodekitError("the equations leave functions of time free, so their start cannot be given; omit start=")
     else:
         generator = np.random.default_rng(random_state)
         observables = reader.compile_unscaled(list(noise), units)

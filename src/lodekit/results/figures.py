@@ -400,7 +400,7 @@ def plot_spectrum(
     figure, panels, new = plotting.read_axes(axes, names, columns=1 if len(names) <= 8 else 2)
     for name, panel, density in zip(names, panels, densities, strict=True):
         if not density.any():
-            plotting.draw_note(panel, f"no spectrum: no free function moves {name}")
+            plotting.draw_note(panel, f"no spectrum: no free function drives {name}")
             continue
         unit = f"{known[name]}\u00b2 {known['t']}" if {name, "t"} <= set(known) else ""
         plotting.draw_spectrum(panel, frequencies, density, label=name, unit=unit)

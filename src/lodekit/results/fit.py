@@ -116,7 +116,7 @@ class Fit:
         """Raise if the model was saved without most of its rows."""
         if any(part.measurements.is_truncated for part in self.record_fits):
             raise DataError(
-                f"this model was saved without most of its rows, which are too many, and {what} need all of them; "
+                f"this model was saved without most of its rows, to keep the file small, and {what} need all rows; "
                 "fit again with the file"
             )
 
@@ -504,7 +504,7 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
             optimum, curvature, needs = maximize_objective(setup, initial_point)
             if setup.layout.free_parameters:
                 optimum, curvature = canonicalize_optimum(setup, optimum, curvature)
-        advance(1, "looking at what was learned")
+        advance(1, "computing standard errors")
         for _ in range(3):
             fit = replace(assemble_fit(setup, optimum, curvature, labels), disturbance_gains=needs).with_diagnosis()
             # Equivalent parameters may have a larger objective, due to priors of parameters or states. Of an
@@ -533,7 +533,7 @@ def update_fit(
     """Return a fit to more measurements; the search starts from the current estimates."""
     if fit.is_on_disk:
         raise LodekitError(
-            "the rows of this fit are on disk, as they are too many for memory, and cannot be added to; fit again with "
+            "the rows of this fit are on disk, because they exceed the memory, and cannot be added to; fit again with "
             "all files, or give new rows to gp.stream()"
         )
     if settings is not None and settings.prior != fit.settings.prior:

@@ -330,7 +330,9 @@ def forecast_observables(
         filter_at = create_filter(fit.engine_choice.factory, fit.prior, chunk)
         innovations = filter_at(fit.hyperparameters)
         if innovations is None:
-            raise LodekitError("rounding hides what single measurements add; expected more noise, or fewer rows")
+            raise LodekitError(
+                "rounding errors exceed the information of single measurements; expected more noise, or fewer rows"
+            )
         numbers = [order.index(name) for name in names]
         requested = [(number, horizon) for number in numbers]
         if include_uncertainty:

@@ -189,8 +189,7 @@ class DeterministicResponse:
         if self.initial_observables is not None and self._solve_mode_weights(self.initial_observables, hyper)[1].any():
             wanted = ", ".join(f"{name} = {value:g}" for name, value in self.initial_values.items())
             raise LodekitError(
-                f"the equations and the inputs do not let the system start at {wanted}; expected values of what they "
-                "leave open there: leave some out"
+                f"the start {wanted} contradicts the equations and the inputs; expected fewer start values"
             )
 
     def _solve_mode_weights(self, initial_observables: Observables, hyper: Hyperparameters) -> tuple[Array, Mask]:

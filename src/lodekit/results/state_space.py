@@ -528,7 +528,7 @@ class FittedStateSpace:
         delays = self.delays[columns]
         if np.ptp(delays) > 0:
             raise LodekitError(
-                f"{input} acts on {output} with several delays, which no ratio of polynomials is; try plot_bode, or "
+                f"{input} acts on {output} with several delays, which is not a ratio of polynomials; try plot_bode, or "
                 "the matrices of state_space()"
             )
         B, D, D1 = (getattr(self, name)[..., columns].sum(-1) for name in ("B", "D", "D1"))

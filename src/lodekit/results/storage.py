@@ -197,7 +197,7 @@ def load_fit(path: str | Path) -> Fit:
         kinds = {array.dtype.kind for array in arrays.values()}
         shapes = (x.shape, curvature.shape, at_bound.shape)
         if shapes != ((size,), (size, size), (size,)) or not kinds <= set("fiub") or at_bound.dtype != bool:
-            raise StorageError(f"{path} does not fit its own system; it was changed after it was saved")
+            raise StorageError(f"{path} does not match its own system; it was changed after it was saved")
         if size and not curvature.any():
             # Earlier versions did not save it if no parameter of the system was estimated.
             curvature = observed_information(setup.objective, x)

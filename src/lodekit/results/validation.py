@@ -529,7 +529,7 @@ def _parse_given(fit: Fit, record: Measurements, given: str | Iterable[str] | No
     channels = [name for name in names if name in fit.system.channels]
     sufficient = [each for each in combinations(channels, fit.system.free_functions) if _determines_all(fit, each)]
     if not sufficient:
-        raise LodekitError(f"expected given=, the channels that are known; the record holds {', '.join(names)}")
+        raise LodekitError(f"expected given=, the channels that are known; the record contains {', '.join(names)}")
     if len(sufficient) > 1:
         options = " or ".join("(" + ", ".join(each) + ")" for each in sufficient)
         raise LodekitError(f"expected given=, the channels that are known, such as {options}")
@@ -580,7 +580,7 @@ def _free_run(
     """
     targets = _targets(record, given)
     if not targets:
-        raise DataError(f"expected measurements of what responds, got {join_list(given)} alone")
+        raise DataError(f"expected measurements of an output, got {join_list(given)} alone")
     if count is None:
         return _predict_targets(fit, record, record, targets)
     used = [item if item.observable in given else item.select(slice(0, count)) for item in record.series]
@@ -634,7 +634,9 @@ def _predict_targets(
     channels, errors = [], []
     for item in targets:
         if not len(item.times):
-            raise DataError(f"{item.observable} has no more rows than its start takes; expected a longer record")
+            raise DataError(
+                f"{item.observable} has no rows after those that determine the initial state; expected a longer record"
+            )
         observables = compile_one([item.observable])
         times = np.union1d(item.times, np.linspace(item.times[0], item.times[-1], _N_CURVE_TIMES))
         rows = np.searchsorted(times, item.times)

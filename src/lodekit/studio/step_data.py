@@ -110,7 +110,7 @@ def _describe_file(controller: SessionController, data_file: DataFile) -> None:
     chosen = str(edit_value(st.columns(2)[0].selectbox, "Time column", now, "time-column", options=names))
     if chosen != now:
         column = IGNORED_COLUMN if chosen == NO_TIME_COLUMN else chosen
-        controller.session = own.with_assignment(ColumnAssignment("t", column))
+        controller.session = controller.session.with_assignment(ColumnAssignment("t", column))
         st.rerun()
     if look.time is None:
         dt = edit_value(st.number_input, "Sampling interval", own.dt or 0.0, "dt", min_value=0.0)

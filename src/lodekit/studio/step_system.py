@@ -87,7 +87,7 @@ def _edit_equations(controller: SessionController) -> bool:
     about = "Unknown constants, separated by commas. Every other name is a channel: a function of time."
     declared = edit_value(st.text_input, label, own.declared, "declared", max_chars=2000, help=about)
     if (text, declared) != (own.equations, own.declared):
-        store_edit(controller, own.with_equations(text, declared))
+        store_edit(controller, controller.session.with_equations(text, declared))
     before = st.session_state.get("typed", rest)
     st.session_state["typed"] = rest
     return bool(rest != before or declared != own.declared)

@@ -138,7 +138,7 @@ def _object_to_float(what: str, item: object) -> float:
             raise TypeError
         return float(item)  # type: ignore[arg-type]
     except OverflowError:
-        raise DataError(f"expected numbers of a size that floats have for {what}, got one of over 300 digits") from None
+        raise DataError(f"expected numbers that fit a float for {what}, got one of over 300 digits") from None
     except (TypeError, ValueError):
         raise DataError(f"expected real numbers for {what}, got {type(item).__name__}") from None
 
@@ -154,8 +154,8 @@ def check_memory(n_floats: float, what: str) -> None:
         return
     if 8 * n_floats > memory:
         raise LodekitError(
-            f"{what} would take {8e-9 * n_floats:.3g} GB of memory, and this machine has {1e-9 * memory:.3g} GB; ask "
-            "for fewer times at once"
+            f"{what} would take {8e-9 * n_floats:.3g} GB of memory, and this machine has {1e-9 * memory:.3g} GB; "
+            "request fewer times at once"
         )
 
 

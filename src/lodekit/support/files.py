@@ -87,7 +87,7 @@ def _open_temporary(target: Path) -> tuple[int, Path]:
             return handle, part
         # Another process removed it as stale before it was locked.
         os.close(handle)
-    raise FileExistsError("no name was left for a new file")
+    raise FileExistsError("no unused name was found for a new file")
 
 
 def _lock(handle: int) -> bool:

@@ -51,12 +51,14 @@ def apply_delay(call: Call, inner: LinearForm, time: Scalar) -> LinearForm:
     """Return a linear form of channels with a dead time (delay)."""
     if inner.affine_term or not inner.channels:
         raise EquationError(
-            "expected channels alone inside delay(...), such as delay(u, T); write known functions of time with t - T",
+            "expected only channels inside delay(...), such as delay(u, T); write known functions of time with t - T",
             call.place,
         )
     signs = {value > 0 for value in time.ring.terms(time.numerator).values()}
     if signs == {False}:
-        raise EquationError(f"expected a delay of at least zero, got {time}: an input cannot act ahead", call.place)
+        raise EquationError(
+            f"expected a delay of at least zero, got {time}: an input cannot act before it changes", call.place
+        )
     if not time:
         return inner
     channels: dict[str, list[Scalar]] = {}

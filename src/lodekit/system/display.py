@@ -35,7 +35,7 @@ def explain_structure(system: System) -> list[str]:
         lines.append(f"{join_list(zero)} {'is' if len(zero) == 1 else 'are'} {what}.")
     for channel in find_required_inputs(system.channels):
         shown = [name for name in system.delayed_channels if name.channel == channel]
-        verb = "counts as a function of its own" if len(shown) == 1 else "count as functions of their own"
+        verb = "is treated as a separate function" if len(shown) == 1 else "are treated as separate functions"
         lines.append(
             f"{channel} is delayed, so a fit needs it as a known input; until it is one, "
             f"{join_list(shown)} {verb} here."
@@ -58,16 +58,16 @@ def _explain_basis(system: System) -> list[str]:
     noun = "function was" if system.free_functions == 1 else "functions were"
     what = f"to be {join_list(system.choice.expressions)}" if system.choice.expressions else "by a matrix"
     zeros = [f"{system.operator.ring.format(factor)} = 0" for factor in system.unsuitable_elements]
-    unless = f"; this will not do where {join_list(zeros, 'or')}" if zeros else ""
+    unless = f"; this choice is invalid if {join_list(zeros, 'or')}" if zeros else ""
     return [f"The free {noun} chosen {what}{unless}."]
 
 
 def _explain_degeneracies(system: System) -> list[str]:
     try:
         zeros = [f"{system.operator.ring.format(factor)} = 0" for factor in system.degenerate_elements]
-        change = f"the structure changes where {join_list(zeros, 'or')}" if zeros else ""
+        change = f"the structure changes if {join_list(zeros, 'or')}" if zeros else ""
     except AlgebraError:
-        change = "where it changes was not determined, because the expressions grow too large"
+        change = "the exceptions were not determined, because the expressions grow too large"
     return [f"This holds for almost all parameter values; {change}."] if change else []
 
 

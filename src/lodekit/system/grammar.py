@@ -541,7 +541,7 @@ class _Parser:
             raise self._error(f"{message}; delays of other channels are not supported", opening)
         hint = f"write {base.name}*(...) for a product. Known functions are {', '.join(FUNCTIONS)}, D, diff and delay"
         if base.name in ("mean", "total"):
-            hint = "averages stand alone, as names of columns and of what is predicted: mean(T1 - T2, 300)"
+            hint = "averages cannot appear in equations, only as names of columns and predictions: mean(T1 - T2, 300)"
         raise self._error(f"{base.name!r} is not a function; {hint}", opening)
 
     def _atom(self) -> Expression:

@@ -167,7 +167,7 @@ class LinearFormBuilder:
             if not remedy and isinstance(node, grammar.Name):
                 tangent = f"near a value c write 1/c - ({name} - c)/c^2 for 1/{name}"
                 remedy = f" Linearise it: {tangent}, {grammar.LINEARIZATION_HINT}"
-            message = f"channel {name!r} stands in a denominator: the equation is not linear.{remedy}"
+            message = f"channel {name!r} appears in a denominator: the equation is not linear.{remedy}"
             raise EquationError(message, node.place)
         value = form.affine_term.as_scalar()
         if value is None:
@@ -205,7 +205,7 @@ class LinearFormBuilder:
             remedy = self._suggest_declaration([name])
             raise EquationError(
                 f"a function of time multiplies channel {name!r}: the equation is time-varying, and lodekit needs "
-                f"constant coefficients. Known functions of time may stand alone, as inputs.{remedy}",
+                f"constant coefficients. Known functions of time may only be added, as inputs.{remedy}",
                 node.place,
             )
         return form.scale(value)
@@ -316,7 +316,7 @@ class LinearFormBuilder:
             inner = node.arguments[0].place
             tangent = grammar.suggest_linearization(node.function, inner.line[inner.start : inner.stop])
             remedy = self._suggest_declaration([name]) or tangent
-            message = f"channel {name!r} stands inside {node.function}: the equation is not linear.{remedy}"
+            message = f"channel {name!r} appears inside {node.function}: the equation is not linear.{remedy}"
             raise EquationError(message, node.place)
         line = argument.affine_term.as_linear_function()
         if line is None:

@@ -299,7 +299,7 @@ class FreeFunctionBasis:
     def apply(self, minimal: Parametrization, channels: Sequence[str]) -> Parametrization:
         """Return the parametrization with the chosen free functions."""
         if not minimal.free.width:
-            raise EquationError("a basis was given, but the equations leave no function free; leave basis= out")
+            raise EquationError("a basis was given, but the equations have no free functions; omit basis=")
         if self.expressions:
             return self._apply_rows(minimal, channels)
         width, free = self.matrix.width, minimal.free.width
@@ -332,8 +332,8 @@ class FreeFunctionBasis:
         invariants = invariant_factors_of_diagonal(ring, diagonalize(ring, square.rows, square.width).diagonal)
         if len(invariants) < square.width:
             if square.width == 1:
-                return f"{shown} cannot be the free function: nothing that can be chosen freely occurs in it"
-            return f"{shown} cannot be the free functions: what can be chosen freely in them depends on each other"
+                return f"{shown} cannot be the free function: it depends on no free function"
+            return f"{shown} cannot be the free functions: they depend on each other"
         rest = [entry for entry in invariants if len(entry) > 1]
         lost = sum(len(entry) - 1 for entry in rest)
         monic = [[Scalar(ring, value, entry[-1]) for value in entry] for entry in rest]
@@ -393,8 +393,8 @@ def _suggest_channels(minimal: Parametrization, channels: Sequence[str]) -> str:
     sets = (chosen for chosen in minimal.input_sets(40) if left_inverse(minimal.free.take_rows(chosen)) is not None)
     names = ["[" + ", ".join(f'"{channels[i]}"' for i in chosen) + "]" for chosen in islice(sets, 5)]
     if not names:
-        return " No channels alone will do; leave basis= out, or give expressions or columns"
-    return f" What would do among the channels: {' or '.join(names)}"
+        return " No choice of channels is possible; omit basis=, or give expressions or columns"
+    return f" Possible choices among the channels: {' or '.join(names)}"
 
 
 @dataclass(frozen=True)
@@ -461,8 +461,8 @@ def drop_inputs(
     """Return equations and the rest of a chosen basis if some channels are zero."""
     if basis is not None and basis.columns:
         raise EquationError(
-            "the basis was chosen as a matrix, which holds for free inputs only; expected expressions in the channels, "
-            "or none: try system.with_basis(None)"
+            "the basis was chosen as a matrix, which is only possible without known inputs; expected expressions in "
+            "the channels, or none: try system.with_basis(None)"
         )
     left = _drop_channels(() if basis is None else basis.rows, inputs)
     return _drop_channels(equations, inputs), BasisExpressions(tuple(left)) if left else None

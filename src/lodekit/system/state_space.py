@@ -317,13 +317,13 @@ def _raise_constrained_inputs(
     names = list(involved)
     unknown = [name for name in names if name in disturbances]
     role = "disturbance" if len(unknown) == len(names) else "input"
-    what, cure = f"tie the {role}s to each other", f"take one of {', '.join(names)} out of the {role}s"
+    what, cure = f"relate the {role}s to each other", f"remove one of {', '.join(names)} from the {role}s"
     if len(names) == 1:
-        what, cure = f"determine the {role} {names[0]!r}", f"take {names[0]!r} out of the {role}s"
+        what, cure = f"determine the {role} {names[0]!r}", f"remove {names[0]!r} from the {role}s"
     elif unknown and role == "input":
         known = [name for name in names if name not in unknown]
-        what = f"tie the disturbances {', '.join(unknown)} to the inputs {', '.join(known)}"
-        cure = f"take one of {', '.join(names)} out of these"
+        what = f"relate the disturbances {', '.join(unknown)} to the inputs {', '.join(known)}"
+        cure = f"remove one of {', '.join(names)} from these"
     why = "Nothing would be left to disturb" if unknown else "Measured inputs will not satisfy this"
     raise EquationError(
         f"the equations {what}: they imply {' and '.join(texts)}, whatever the other channels do. {why}; {cure}, or "
@@ -344,7 +344,7 @@ def _check_properness(fraction: LeftMatrixFraction, outputs: Sequence[str], kind
         if kind not in HOLD_SMOOTHNESS:
             raise EquationError(f"{start}, which a {kind!r} disturbance does not have; expected a smoother one")
         where = {"hold": "where a held input jumps", "linear": "where a linear input has a corner"}[kind]
-        cure = f"take {name!r} out of the inputs, or add what delays its effect to the equations"
+        cure = f"remove {name!r} from the inputs, or add the dynamics that delay its effect to the equations"
         if kind == "hold" and excess == 1:
             cure = f"try inputs={{{name!r}: 'linear'}}, which has a first derivative; or {cure}"
         raise EquationError(f"{start}, which is infinite {where}; {cure}")

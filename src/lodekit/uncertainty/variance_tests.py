@@ -25,7 +25,7 @@ from lodekit.system.dimensions import white_noise_unit
 from lodekit.system.system import System
 
 #: Note of a disturbance that has no effect on the measured channels.
-UNOBSERVED_MESSAGE = "nothing that was measured responds to it, so that nothing is known of it"
+UNOBSERVED_MESSAGE = "no measured channel responds to it, so the data contain no information about it"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Disturbance:
             return f"{self.name}: {what}; {self.note}"
         beside = f" beside {' and '.join(self.beside)}" if self.beside else ""
         if not self.deviation:
-            return f"{self.name}: {what}, not needed{beside}: it is best at zero"
+            return f"{self.name}: {what}, not needed{beside}: its best value is zero"
         size = f"{self.name}: {what}, {self.deviation:.4g}{unit}"
         if self.lengthscale is not None:
             size += f", lengthscale {self.lengthscale:.4g}{f' {time}' if time else ''}"
@@ -157,7 +157,7 @@ def summarize_disturbances(
             length = np.nan if is_zero else prior.units.unscale_durations(scaled)
             if not is_zero and at_bound[layout.slices.disturbance_lengthscales.start + place]:
                 short = "as short as the sampling times can resolve: use 'white' instead"
-                note = f"the lengthscale is {short if scaled < 1.0 else 'beyond the record: it hardly changes there'}"
+                note = f"the lengthscale is {short if scaled < 1.0 else 'longer than the record'}"
         p_value = chi_bar_p_value(0.0 if is_zero else gain, coloured=coloured)
         others = tuple(other for other in own.names if other != name)
         twins = [other for other in others if alike[own.names.index(other)] == alike[number]]
@@ -166,7 +166,7 @@ def summarize_disturbances(
         elif twins and not is_zero:
             error, note = np.inf, f"it acts in the same way as {' and '.join(twins)}: keep one of them"
         elif scale_confounded and error > 30.0 * deviation:
-            error, note = np.inf, f"its size goes with {' and '.join(scale_confounded)}"
+            error, note = np.inf, f"its size cannot be distinguished from {' and '.join(scale_confounded)}"
         # At the significance level of 5 %.
         needed = p_value < 0.05
         found[name] = Disturbance(name, kind, deviation, error, length, gain, p_value, needed, note, others)

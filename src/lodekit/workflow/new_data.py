@@ -127,7 +127,7 @@ def monitor_rows(
             step, previous = item[1] - previous, item[1]
             if step > 6.0 * last_step and (split_gaps or gp.fit_.measurements.inputs):
                 length = format_quantity(step, gp.fit_.clock.unit, 3)
-                effect = "inputs are assumed not to have changed meanwhile, and alarms may follow; try --split-gaps"
+                effect = "inputs are assumed constant during the gap, which may cause alarms; try --split-gaps"
                 if split_gaps:
                     effect = "a new record starts"
                     stream.start_record()

@@ -136,7 +136,7 @@ def merge_columns(columns: dict[str, Any], new_columns: Iterable[tuple[str, Any]
     """Add columns to a table; raise if two have the same name."""
     for name, values in new_columns:
         if name in columns:
-            message = f"two columns would be called {name!r}; ask for each observable once, and rename channels"
+            message = f"two columns would be called {name!r}; request each observable once, and rename channels"
             raise LodekitError(message)
         columns[name] = values
 

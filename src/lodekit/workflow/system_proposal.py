@@ -156,7 +156,7 @@ def propose_system_file(
         parameters = list(about)
         if equations:
             channels = None
-            remark = "A first guess, to begin with: whatever was measured follows the inputs with one time constant."
+            remark = "A first guess: each measured channel follows the inputs with one time constant."
             remark += " Write your own."
         else:
             channels = [guess.channel for guess in roles]

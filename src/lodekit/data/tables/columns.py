@@ -337,13 +337,13 @@ def _find_time_column(
     if have_number_names(names):
         name = channels[0] if channels else "CHANNEL"
         raise DataError(
-            f"the table has no header, so its {len(names)} columns have numbers; if none holds the time, try "
+            f"the table has no header, so its {len(names)} columns have numbers; if none contains the time, try "
             f"{advice.time_step} and {advice.column_mapping({name: 2})}; otherwise "
             f"{advice.column_mapping({'t': 1, name: 2})}"
         )
     raise DataError(
-        f"expected a column t or time, got the columns {format_column_list(names)}; if none holds the time, give the "
-        f"sampling interval, {advice.time_step}; otherwise {advice.column_mapping({'t': 'COLUMN'})}"
+        f"expected a column t or time, got the columns {format_column_list(names)}; if none contains the time, give "
+        f"the sampling interval, {advice.time_step}; otherwise {advice.column_mapping({'t': 'COLUMN'})}"
     )
 
 

@@ -226,7 +226,7 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
             notes = [f"{skipped_lines} above the header {verb} skipped ({ignored})"]
         if len(records) > skipped + 1 and (units := _names_with_units(names, records[skipped + 1][1])):
             names, last = units, records[skipped + 1][0]
-            notes.append(f"line {last} holds units")
+            notes.append(f"line {last} contains units")
         return TextDialect(tuple(names), separator, last, tuple(notes))
     start = sample[0][0] - 1
     width = min(len(raw[0][1]), max(len(cells) for _, cells in records))

@@ -31,8 +31,9 @@ from lodekit.support.arguments import Array, IndexArray
 #: With more measurements, a dense covariance with its inverse needs tens of gigabytes.
 _MAX_MEASUREMENTS = 40_000
 _TOO_MANY_FREQUENCIES_MESSAGE = (
-    "the channel prior takes more waves here than fit into memory, or its density is not finite: the window is very "
-    "long against the lengthscales, or there are very many free functions; take a shorter window, or prior='latent'"
+    "the channel prior would need more Fourier features than fit into memory, or its density is not finite: the window "
+    "is very long compared with the lengthscales, or there are very many free functions; use a shorter window, or "
+    "prior='latent'"
 )
 
 
@@ -201,16 +202,16 @@ class DenseEngine(StackedEngine):
     def rejection_reason(task: EngineTask) -> str:
         """Return why the engine cannot be used for a task, and what to do; empty if it can."""
         if task.channel_prior and any(latent != CHANNEL_KERNEL for latent in task.latents):
-            return f"the channels have a covariance of their own; use latent={CHANNEL_KERNEL.name!r}"
+            return f"prior='channels' has its own covariance; use latent={CHANNEL_KERNEL.name!r}"
         if task.channel_prior and task.device is not None:
-            return "the channel prior is not made for devices; leave out device="
+            return "prior='channels' does not run on a GPU; omit device="
         if task.has_interval_means and task.device is not None:
-            return "means and totals over intervals are not made for devices; leave out device="
+            return "means and totals over intervals do not run on a GPU; omit device="
         if not task.in_memory:
             return "the data are streamed"
         if task.size > _MAX_MEASUREMENTS and task.device is None:
             count = f"{task.size:,}".replace(",", " ")
-            return f"{count} measurements are too many for a matrix (at most {_MAX_MEASUREMENTS}); take every k-th one"
+            return f"{count} measurements are too many for a matrix (at most {_MAX_MEASUREMENTS}); use every k-th one"
         return ""
 
     @staticmethod

@@ -52,7 +52,7 @@ class DenseData(StackedMeasurements):
     def from_series(cls, prior: Prior, series: Sequence[TimeSeries]) -> Self:
         """Return measurements in memory with their prior."""
         if prior.disturbances:
-            raise LodekitError("a matrix has no disturbances, which are processes with states; use engine='markov'")
+            raise LodekitError("the dense engine does not support disturbances; use engine='markov'")
         check_consistent_exact_values(series)
         return super().from_series(prior, series)
 

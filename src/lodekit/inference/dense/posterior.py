@@ -319,8 +319,7 @@ class ChannelPosterior(DensePosterior):
                 panels = build_frequency_panels(point, max(length, window))
             if panels is None or len(panels.frequencies) * asked.shape[1] > 20_000:
                 raise LodekitError(
-                    "expected times closer to the data: the prior remembers very long here, and would need too many "
-                    "waves; ask for times within some windows of the data"
+                    "expected times closer to the data: the prior needs too many Fourier features for these times"
                 )
             spectrum = ConditionedDensity(panels.frequencies, point)
             if length >= max_lag or _is_uncorrelated(spectrum, panels, length):

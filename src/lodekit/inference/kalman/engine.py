@@ -76,14 +76,14 @@ class KalmanEngine(StackedEngine):
             return "a prior on the channels has no finite state; use prior='latent'"
         smooth = next((latent.name for latent in task.latents if latent.state_space(1.0) is None), None)
         if smooth:
-            return f"{smooth} has no finite state; use latent='matern-7/2', or another one that is rough enough"
+            return f"{smooth} has no finite state; use latent='matern-7/2', or another Matern covariance"
         finest = next((latent.name for latent in task.latents if latent.smoothness > MAX_MATERN_ORDER), None)
         if finest:
             return f"{finest} has too many states; use latent='matern-{2 * MAX_MATERN_ORDER + 1}/2' or rougher"
         if not task.in_memory and not task.on_disk:
-            return "the data are streamed, and cannot be read again; give it a CSV or Parquet file"
+            return "the data are streamed, and cannot be read again; use a CSV or Parquet file"
         if not task.in_memory and task.has_interval_means:
-            return "means and totals over intervals need all rows in memory; take pieces of the record"
+            return "means and totals over intervals need all rows in memory; use parts of the record"
         return ""
 
     @staticmethod

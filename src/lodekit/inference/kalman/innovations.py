@@ -119,7 +119,7 @@ class KalmanInnovations:
         """
         if self.data.averaging is not None:
             raise LodekitError(
-                "means and totals over intervals are not predicted ahead where disturbances drive; leave out ahead=, "
+                "means and totals over intervals cannot be predicted ahead in models with disturbances; omit ahead=, "
                 "or validate with ahead=()"
             )
         kalman_filter, layout = self.solution.filter, self.solution.filter.layout

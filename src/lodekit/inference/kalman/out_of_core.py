@@ -134,8 +134,8 @@ class OutOfCorePosterior(BasePosterior):
             _raise_unsupported("means and totals over intervals")
         if self.engine.checkpoints is not None and len(times) and times.min() < starts[0]:
             raise LodekitError(
-                f"this model was saved without its rows before t = {starts[0]:.6g}, which are too many: "
-                "ask for times from there on, or fit again with the file"
+                f"this model was saved without its rows before t = {starts[0]:.6g}, to keep the file small: "
+                "request times from there on, or fit again with the file"
             )
         return np.maximum(np.searchsorted(starts, times, side="right") - 1, 0)
 
@@ -193,8 +193,8 @@ class OutOfCorePosterior(BasePosterior):
 
 def _raise_unsupported(request: str) -> NoReturn:
     raise LodekitError(
-        f"the rows of this fit are on disk, as they are too many for memory, and {request} are not made of them; fit a "
-        "piece of the record, or ask for means and deviations at some times"
+        f"the rows of this fit are on disk, because they exceed the memory, and {request} need all rows in memory; fit "
+        "a part of the record, or request means and standard deviations at some times"
     )
 
 
@@ -384,8 +384,8 @@ def _find_saved_response(known: list[tuple[Array, Array]], table: Array) -> Arra
 
 def _raise_rows_missing() -> NoReturn:
     raise LodekitError(
-        "this model was saved without most of its rows, which are too many, and with them other values of what was "
-        "learned cannot be tried; fit again with the file"
+        "this model was saved without most of its rows, to keep the file small, so other values of the estimated "
+        "quantities cannot be evaluated; fit again with the file"
     )
 
 

@@ -117,8 +117,8 @@ class KalmanPosterior(StackedPosterior):
         """Return a smoother for some times, and the observation matrices there, shape (n, o, s)."""
         if len(self._split_overlapping(observables, times)) > 1:
             raise LodekitError(
-                "too many of the intervals that were asked for overlap for covariances and samples of the Markov "
-                "engine; ask for fewer times, or use engine='dense'"
+                "too many of the requested intervals overlap for covariances and samples of the Markov "
+                "engine; request fewer times, or use engine='dense'"
             )
         return self._build_smoother(observables, times)
 
@@ -144,7 +144,7 @@ class KalmanPosterior(StackedPosterior):
             with np.errstate(all="ignore"):
                 filtered = run_filter(model, layout, own.R, y, keep_basis=True, boundary=own.boundary)
             if filtered is None:
-                raise AccuracyError("the states are not finite at these values and times; ask for times near the data")
+                raise AccuracyError("the states are not finite at these values and times; request times near the data")
             return StateSmoother(filtered[0], row_index, residual, filtered[1])
 
         return self._smoothers.find(key, compute), np.broadcast_to(rows, (len(times), observables.count, model.size))

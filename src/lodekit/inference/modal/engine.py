@@ -352,7 +352,7 @@ class ModalEngine(StackedEngine):
     def rejection_reason(task: EngineTask) -> str:
         """Return why the engine cannot be used for a task, and what to do; empty if it can."""
         if task.latents:
-            return "free functions remain, and it has modes alone"
+            return "the equations leave free functions, which it does not support"
         if not task.in_memory:
             return "the data are streamed"
         return ""

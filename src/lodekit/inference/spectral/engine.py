@@ -276,18 +276,18 @@ class SpectralEngine(BaseEngine):
     def rejection_reason(task: EngineTask) -> str:
         """Return why the engine cannot be used for a task, and what to do; empty if it can."""
         if task.channel_prior and any(latent != CHANNEL_KERNEL for latent in task.latents):
-            return f"the channels have a covariance of their own; use latent={CHANNEL_KERNEL.name!r}"
+            return f"prior='channels' has its own covariance; use latent={CHANNEL_KERNEL.name!r}"
         rough = next((latent.name for latent in task.latents if not latent.is_band_limited), None)
         if rough:
-            return f"{rough} has a spectrum too wide for waves; use latent='se'"
+            return f"{rough} has a spectrum too wide for Fourier features; use latent='se'"
         if task.has_inputs and not task.in_memory:
-            return "responses to known inputs are no sums of waves, and need all rows in memory"
+            return "responses to known inputs are not sums of Fourier features, and need all rows in memory"
         if task.has_inputs and task.size > _MAX_INPUT_MEASUREMENTS:
             count = f"{task.size:,}".replace(",", " ")
             return (
-                f"responses to known inputs are no sums of waves, so all {count} measurements would be in memory (at "
-                f"most {_MAX_INPUT_MEASUREMENTS}); take engine='auto', which is the modal engine where no free "
-                "function remains, or every k-th measurement, or a piece of the record"
+                f"responses to known inputs are not sums of Fourier features, so all {count} measurements would be in "
+                f"memory (at most {_MAX_INPUT_MEASUREMENTS}); use engine='auto', which selects the modal engine if "
+                "there are no free functions, or every k-th measurement, or a part of the record"
             )
         if task.has_exact_values:
             return "exact values need the dense engine; give exact values a small noise_std"
@@ -343,8 +343,8 @@ class SpectralEvaluation:
         if sum(frequencies.counts) > max_frequencies:
             other = "latent='matern-7/2'" if self.prior.channels is None else "prior='latent'"
             raise SpectralToleranceError(
-                f"the spectral engine needs more waves here than it takes ({max_frequencies}): the window is very long "
-                f"against the lengthscales; take a shorter window, or {other}"
+                f"the spectral engine would need more than {max_frequencies} Fourier features: the window is very long "
+                f"compared with the lengthscales; use a shorter window, or {other}"
             )
         return frequencies, engine.count_nodes(coefficients, float(np.max(frequencies.values, initial=0.0)))
 

@@ -157,8 +157,8 @@ class SpectralPosterior(BasePosterior):
         missed = solution[2].truncation_error
         if missed > max(1e-7, self.engine.tolerance):
             raise AccuracyError(
-                "expected times closer to the data: so far out, waves miss a part of the prior of the channels that is "
-                f"{missed:.1g} of the noise; ask for times within a few windows of the data"
+                "expected times closer to the data: here, the truncation error of the channel prior is "
+                f"{missed:.1g} of the noise"
             )
         return _FourierDesign(self, observables, coefficients, *solution, whole_range)
 

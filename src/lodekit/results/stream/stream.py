@@ -202,7 +202,7 @@ class StreamMeasurementModel:
         """Return observables from their texts."""
         observables = fit.observables(texts)
         if observables.intervals is not None:
-            raise LodekitError("a stream has no means or totals over intervals; ask for the observable itself")
+            raise LodekitError("a stream has no means or totals over intervals; request the observable itself")
         values = observables.evaluate(fit.hyperparameters.theta)
         rows = np.ascontiguousarray(state_space.build_observation_matrix(observables, values))
         none = np.zeros((len(texts), 0))
@@ -479,7 +479,9 @@ class Stream:
             if name not in given:
                 raise DataError(f"expected the known input {name} in every row, inputs={{'{name}': ...}}, got none")
             if kind == "linear":
-                raise DataError(f"expected a value of {name} in every row, as it is linear between samples, got none")
+                raise DataError(
+                    f"expected a value of {name} in every row, because it is linear between samples, got none"
+                )
             if not self.filter_state.input_buffers[name].times:
                 raise DataError(f"expected a value of {name} in the first row of a record, got none")
         return found
@@ -487,7 +489,7 @@ class Stream:
     def _unknown_name_error(self, name: object) -> LodekitError:
         known = ", ".join(self.observables)
         inputs = f", and the inputs {', '.join(self._kinds)}" if self._kinds else ""
-        return LodekitError(f"expected what was measured in the fit, {known}{inputs}, got {name!r}")
+        return LodekitError(f"expected the channels measured in the fit, {known}{inputs}, got {name!r}")
 
     def _parse_std(self, std: Any) -> list[float]:
         given = std if isinstance(std, Mapping) else dict.fromkeys(self.observables, std)
