@@ -348,6 +348,9 @@ def test_two_tabs_of_one_session_show_edits_of_each_other(newcomer: Visitor, pla
     expect(bounds).to_have_value("0.1 t")
     expect(bounds).to_be_focused()
     bounds.press_sequentially("o 5")
+    # A line appears above the entry while it is sent.
+    newcomer.type("x' = -a*x + 2*u +")
+    expect(second.editor()).to_have_value("x' = -a*x + 2*u +")
     bounds.press("Enter")
     followed = newcomer.page.get_by_label("Bounds of a")
     expect(followed).to_have_value("0.1 to 5")

@@ -98,9 +98,7 @@ def main() -> None:
     st.session_state["drawn"], st.session_state["drawn system"] = controller.state, drawn
     for step in (render_system, render_data, render_parameters, render_fit, render_comparison, render_downloads):
         try:
-            # In containers, entries below are kept in the browser if the number of elements above changes.
-            with st.container():
-                step(controller)
+            step(controller)
         except Exception as problem:
             # Streamlit uses exceptions for control flow.
             if type(problem).__module__.startswith("streamlit"):
