@@ -1,7 +1,7 @@
 """Input estimation: an unmeasured force.
 
 Two masses are connected by two springs; a force F pulls the second one. Masses and stiffnesses are known by design,
-both positions are measured, and the force is wanted. This is a problem of input estimation: F is a free function of
+both positions are measured, and the force is sought. This is a problem of input estimation: F is a free function of
 the system, is never measured, and is estimated with a band.
 
 What to look for: F contains the fourth derivative of x1 (or the second of x2), so its band is wider than those of the

@@ -214,7 +214,7 @@ def test_noise_with_memory_is_noticed() -> None:
         error[i] = 0.9 * error[i - 1] + 0.02 * rng.standard_normal(3)
     page = make_report(lk.LODEGP(lk.catalog.heating().system, random_state=0, restarts=1).fit(t, values + error))
     assert "Innovations of f1 are correlated (lag 1: 0." in page
-    assert "intervals of parameters are widened for it" in page
+    assert "parameter intervals are widened to allow for this" in page
 
 
 def test_channels_that_differ_in_noise_are_noticed() -> None:

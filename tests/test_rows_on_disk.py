@@ -114,7 +114,7 @@ def test_a_driven_record_on_disk_says_what_memory_says(on_disk: lk.LODEGP, in_me
     # Beyond the data, model error is added where rows are in memory.
     assert std[-1] < widened[-1] + 1e-6
     notes = on_disk.summary()
-    assert "held between 220 samples" in notes
+    assert "held constant between its 220 samples" in notes
     assert "sums" not in notes
 
 

@@ -312,7 +312,9 @@ def test_a_run_that_continues_the_fitted_record_starts_from_its_last_state() -> 
     )
     gp = lk.LODEGP(system, inputs={"u": "hold"}, disturbances={"v": "white"}, random_state=0).fit(times[:160], first)
     found, rows = gp.validate(times[160:], later, ahead=()), gp.validate(times[160:], later, start=10, ahead=())
-    assert found.start.startswith("the initial state is that at the end of the fitted record; with all rows, v would")
+    assert found.start.startswith(
+        "the initial state is the one at the end of the fitted record; estimating it from all rows would"
+    )
     assert len(found["x"].times) == 80
     mean, std = gp.simulate(times[160:], {"u": (times[160:], u[160:])}, start="end", observable="x", return_std=True)
     assert found["x"].mean == pytest.approx(mean)
@@ -463,7 +465,9 @@ def test_one_row_ahead_is_better_than_ten_where_something_unknown_drives() -> No
     found = gp.validate(times, new, given=())
     assert found["x"].ahead[1][0] > found["x"].ahead[5][0] > found["x"].ahead[10][0]
     assert found["x"].ahead[1][0] > 90
-    assert "10 rows, which are not counted; with all rows, free functions would be estimated as well" in found.start
+    assert (
+        "10 rows, which are not counted; estimating it from all rows would also estimate free functions" in found.start
+    )
     # Nothing is known of the rest of the record, and the band says so.
     assert found["x"].coverage > 0.8
 

@@ -340,6 +340,12 @@ class LODEGP:
 
     def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> LoadedData:
         """Return the data from any form that `fit` accepts."""
+        exact = [name for name in self.inputs or () if isinstance(noise_std, Mapping) and name in noise_std]
+        if exact:
+            raise LodekitError(
+                f"known inputs are taken as exact, got noise_std for {exact[0]}; leave it out, or leave {exact[0]} "
+                "out of inputs= to estimate it from noisy measurements"
+            )
         options |= table_checks(self.system)
         options["inputs"] = tuple(self.inputs or ())
         options["never"] = tuple(self.disturbances or ()) if isinstance(self.disturbances, Mapping) else ()

@@ -143,4 +143,4 @@ def test_figures_and_words_know_both_records(fitted: lk.LODEGP) -> None:
     # One row of magnitude and phase: the plant is the same in both.
     assert len(fitted.plot_bode().axes) == 2
     assert set(fitted.diagnose().to_dict()["residuals"]) == {"y of record 0", "y of record 1"}
-    assert "u: known, held between 140 samples" in fitted.summary()
+    assert "u: known input, held constant between its 140 samples" in fitted.summary()

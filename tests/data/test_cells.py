@@ -98,7 +98,7 @@ def test_a_decimal_comma_far_down_is_found(read: Reader) -> None:
     ],
 )
 def test_thousands_are_never_misread(read: Reader, content: str) -> None:
-    with pytest.raises(DataError, match=r"column x.*(remove|separators between thousands)"):
+    with pytest.raises(DataError, match=r"column x.*(remove|without separators between thousands)"):
         read(content, "x")
 
 

@@ -53,7 +53,7 @@ def test_files_without_header_have_numbered_columns(read: Reader) -> None:
     table = read(content, "x", mapping={"t": "1", "x": "3"})
     same(table, [0, 1], x=[2, 4])
     assert "columns not used: 2" in table.notes
-    assert "no header: the columns are called by their numbers" in table.notes
+    assert "no header: columns are identified by their numbers" in table.notes
     with pytest.raises(
         DataError, match=r"no header.*3 columns.*try dt=STEP and columns=.'x': 2.; otherwise columns=.'t': 1, 'x': 2."
     ):

@@ -67,7 +67,7 @@ def test_a_separator_at_the_end_of_lines_separates_nothing(read: Reader) -> None
     for header in ("t\tx\t\n", "t\tx\n"):
         same(read(header + "0\t1\t\n1\t2\t\n", "x"), [0, 1], x=[1, 2])
     same(read("0\t1\t\n1\t2\t\n", "x", mapping={"t": "1", "x": "2"}), [0, 1], x=[1, 2])
-    with pytest.raises(DataError, match="so its 2 columns have numbers"):
+    with pytest.raises(DataError, match="so its 2 columns are identified by numbers"):
         read("0\t1\t\n1\t2\t\n", "x")
     # A last column that is empty at first is a column.
     same(read("0,1,\n1,2,5\n", "x", mapping={"t": "1", "x": "3"}), [0, 1], x=[float("nan"), 5])

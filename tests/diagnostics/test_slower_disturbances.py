@@ -18,7 +18,7 @@ from tests.cli.command import run
 
 Array = NDArray[np.float64]
 SYSTEM = lk.System("tau*y' + y = K*u + w", parameters={name: lk.Parameter(positive=True) for name in ("tau", "K")})
-ADVICE = 'try w as "matern-1/2", which lasts a while, instead of "white"'
+ADVICE = 'try "matern-1/2" (correlated in time) instead of "white" for w'
 
 
 def plant(lasting: float, seed: int, count: int = 200) -> dict[str, Array]:
@@ -83,7 +83,7 @@ def test_intervals_are_widened_by_all_lags(white: lk.LODEGP) -> None:
     factor = np.sqrt(1.0 + 2.0 * sum(found.whiteness.lags))
     assert factor > 1.8 > np.sqrt((1.0 + found.memory) / (1.0 - found.memory))
     assert white.diagnose().widening == pytest.approx({"tau": factor, "K": factor})
-    assert f"intervals of parameters are widened for it, by factors of up to {factor:.1f}" in white.summary()
+    assert f"parameter intervals are widened to allow for this, by factors of up to {factor:.1f}" in white.summary()
     for name, truth in (("tau", 10.0), ("K", 2.0)):
         low, high = white.parameters_[name].interval
         assert low < truth < high
@@ -103,7 +103,7 @@ def test_saved_models_and_other_records_say_it_too(white: lk.LODEGP, tmp_path: P
     lines = [",".join(other), *(",".join(f"{value:.6g}" for value in row) for row in zip(*other.values(), strict=True))]
     (tmp_path / "other.csv").write_text("\n".join(lines))
     done = run("validate", "model.lodekit", "other.csv", "--ahead", "1", "--start", "all", cwd=tmp_path)
-    assert "first 10 rows, which are not counted; with all rows, w would be estimated as well, and" in done.stdout
+    assert "first 10 rows, which are not counted; estimating it from all rows would also estimate w, and" in done.stdout
     asked = run("validate", "model.lodekit", "other.csv", "--ahead", "1", "--start", "20", cwd=tmp_path)
     assert "from the first 20 rows, which are not counted.\n" in asked.stdout
     first, second, *_ = done.stdout.splitlines()
@@ -152,7 +152,7 @@ def test_without_white_noise_or_with_an_input_to_blame_nothing_is_said() -> None
     assert not replace(found, white=()).suggests_coloured_noise
     assert not replace(found, copied=True).suggests_coloured_noise
     both = replace(found, white=("w", "v"))
-    assert 'try w or v as "matern-1/2"' in describe_check(both)
+    assert 'instead of "white" for w or v' in describe_check(both)
     u = np.repeat(np.random.default_rng(1).standard_normal(30), 10)
     linked = check(autoregression(0.5) + 2 * u, {"u": InputSignal(np.arange(300.0), u, "hold")})
     assert linked.whiteness is not None

@@ -109,7 +109,7 @@ def test_what_to_try_with_an_input_is_told(kind: HoldType, each: int, is_told: b
     u = InputSignal(times, generator.standard_normal(300 // each).repeat(each), kind)
     late = judged(times, u.at(times - 3.0) + generator.standard_normal(300), inputs={"u": u})
     text = describe_check(ResidualCheck("y", 300, 300, 1.0, late.lags[0], 0.5, whiteness=late))
-    assert "try a dead time delay(u, T)" in text
+    assert "try a dead time delay(u, Td)" in text
     assert ("inputs={'u': 'auto'}" in text) is is_told
 
 

@@ -66,7 +66,7 @@ def test_the_input_is_answered_by_its_samples_without_doubt(lag: lk.LODEGP) -> N
 
 
 def test_summary_and_dict_tell_what_is_known(lag: lk.LODEGP) -> None:
-    assert "Note: u: known, held between 120 samples" in lag.summary()
+    assert "Note: u: known input, held constant between its 120 samples" in lag.summary()
     assert summary_dict(lag.fit_)["inputs"] == {"u": {"kind": "hold", "samples": 120, "missing": 0}}
     assert lag.fit_.measurements.names == ("y",)
 
@@ -76,7 +76,7 @@ def test_missing_samples_are_counted_and_change_nothing(lag: lk.LODEGP) -> None:
     u = record["u"].copy()
     u[[5, 30, 31]] = np.nan
     gp = fit({**record, "u": u})
-    assert "u: known, held between 117 samples, 3 missing samples kept unchanged" in gp.summary()
+    assert "u: known input, held constant between its 117 samples, 3 missing samples kept unchanged" in gp.summary()
     # All of these are repeated by a neighbour before them.
     assert gp.log_evidence_ == pytest.approx(lag.log_evidence_, rel=1e-9)
 
@@ -178,7 +178,7 @@ def test_what_cannot_be_is_refused() -> None:
     data = lk.Observations().add(record["t"], "y", record["y"]).add([3.0, 3.0], "u", [1.0, 2.0])
     with pytest.raises(DataError, match="two different values at t = 3"):
         lk.LODEGP(lag_system(), inputs={"u": "hold"}).fit(data)
-    with pytest.raises(LodekitError, match="free functions remain"):
+    with pytest.raises(LodekitError, match="the equations leave free functions"):
         lk.LODEGP(lk.System("x' = u + f"), inputs={"u": "hold"}, engine="modal").fit(
             record["t"], {"x": record["y"], "u": record["u"]}
         )
@@ -205,7 +205,10 @@ def test_an_input_without_samples_during_the_record_is_told() -> None:
     log = lk.Observations().add(times, "y", np.sin(times)).add(times + 100.0, "u", times)
     system = lk.System("tau*y' + y = u", parameters={"tau": lk.Parameter(fixed=2.0)})
     gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(log)
-    assert "u: known, held between 8 samples; it does not change during the measurements" in gp.summary()
+    assert (
+        "u: known input, held constant between its 8 samples; it does not change during the measurements"
+        in gp.summary()
+    )
 
 
 @pytest.mark.parametrize("count", [49, 50, 55, 64, 80, 200])

@@ -523,7 +523,7 @@ def test_a_session_file_restores_fits_and_is_refused_if_it_is_damaged(desk: Sess
     other = replace(desk.resolved_session().with_entry(ParameterEntry("a", is_fixed=True)), split_gaps=True)
     (desk.folder / desk.session.file).write_text("t,f1\n0,1\n")
     changed = ["equations " + "; ".join(found["equations"]), "file simulated.csv"]
-    changed += ["other constraints of parameters", "other fit options"]
+    changed += ["other constraints of parameters", "other sampling interval or splitting at gaps"]
     assert changed_settings(desk.folder / name, other, ["x' = -x"]) == changed
     content = pack_session(desk.session, desk.folder)
     elsewhere = tmp_path / "elsewhere"

@@ -255,11 +255,13 @@ def _read_times_file(gp: lk.LODEGP, path: Path) -> Array:
     return np.asarray(start + clock.conversion_from_seconds.convert_difference(times))
 
 
-def read_planned_inputs(gp: lk.LODEGP, times: dict[str, Array], at: Path | None) -> dict[str, tuple[Array, Array]]:
+def read_planned_inputs(
+    gp: lk.LODEGP, times: dict[str, Array], at: Path | None, columns: dict[str, str] | None = None
+) -> dict[str, tuple[Array, Array]]:
     """Return inputs after the record from a file of times; empty if they are not needed. Print which inputs apply."""
     from lodekit.workflow.new_data import find_input_columns, read_inputs
 
-    planned = [] if at is None else find_input_columns(gp, at)
+    planned = [] if at is None else find_input_columns(gp, at, columns)
     for name, own in times.items():
         part = gp.fit_.for_record(name)
         known = {each: signal.times[-1] for each, signal in part.measurements.inputs.items() if len(signal.times) > 1}
@@ -268,7 +270,7 @@ def read_planned_inputs(gp: lk.LODEGP, times: dict[str, Array], at: Path | None)
             continue
         if at is not None and planned:
             print_message(f"after {part.clock.format_times(end)}, inputs are those in {at}: {', '.join(planned)}")
-            return read_inputs(gp, at)
+            return read_inputs(gp, at, columns)
         if known:
             advice = f"predict with others: --at FILE, with columns t, {', '.join(known)}"
             first = part.clock.format_times(min(known.values()))

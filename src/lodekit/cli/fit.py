@@ -176,7 +176,8 @@ def _read_equations(
     except EquationError as problem:
         if not problem.undeclared:
             raise
-        constants = [name for name in _guess_parameters(source, data[0]) if name not in external_channels]
+        known = (*external_channels, *arguments.parse_names(param), *arguments.parse_names(positive))
+        constants = [name for name in _guess_parameters(source, data[0]) if name not in known]
         raise EquationError(str(problem), undeclared=constants) from None
 
 
@@ -259,4 +260,4 @@ def _print_summary(fit_run: FitRun, paths: Mapping[str, Path]) -> None:
     typer.echo(replace_advice(fit_run.gp.summary(), "cli_advice.txt"))
     typer.echo(f"\nReport: {paths['report.html']}")
     others = ", ".join(name for name in paths if name != "report.html")
-    typer.echo(f"Beside it: {others}")
+    typer.echo(f"In the same folder: {others}")

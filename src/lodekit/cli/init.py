@@ -42,6 +42,7 @@ def init(
     header: arguments.HeaderOption = None,
     dt: arguments.StepOption = None,
     split_gaps: arguments.SplitOption = False,
+    timezone: arguments.TimezoneOption = None,
     title: Annotated[str, Option("--title", help="Title of the report.")] = "",
     yes: Annotated[bool, Option("--yes", "-y", help="Accept all proposals without asking.")] = False,
     out: arguments.OutOption = None,
@@ -85,6 +86,7 @@ def init(
         text = format_system_file(equations, names, channels, title=title, hints=hints)
     else:
         texts = {"title": title, "parameter_definitions": above, "dt": dt, "split_gaps": split_gaps}
+        texts |= {"timezone": timezone or ""}
         text, before = _propose_from_data(equations, names, channels, data, mapping or [], header, yes, texts)
     arguments.write_output(text, out)
     if out is not None:

@@ -42,6 +42,7 @@ def predict(
         str | None,
         Option("--ahead", help="Predict this many rows, or a time such as '24 h', ahead, at the times of the record."),
     ] = None,
+    mapping: arguments.MapOption = None,
     out: arguments.OutOption = None,
     as_json: arguments.JsonOption = False,
 ) -> None:
@@ -50,16 +51,17 @@ def predict(
     After the record, known inputs keep their last values, or follow the columns of FILE.
     Examples: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"; lodekit predict log-fit --at plan.csv
     """
+    from lodekit.data.tables import parse_mapping
     from lodekit.workflow.pipeline import forecast_table, mean_std_table, prediction_table, read_model, to_csv
 
     gp = read_model(model)
     if ahead is not None:
         if start is not None or stop is not None or at is not None or count is not None:
-            raise LodekitError("--ahead predicts at the times of the record; expected no --from, --to, --n, --at")
+            raise LodekitError("--ahead predicts at the times of the record; remove --from, --to, --n and --at")
         columns = forecast_table(gp, arguments.parse_horizon(ahead), observable or None, record)
     else:
         times = arguments.prediction_times(gp, start, stop, count, at, record)
-        if inputs := arguments.read_planned_inputs(gp, times, at):
+        if inputs := arguments.read_planned_inputs(gp, times, at, parse_mapping(mapping or [])):
             record, names = arguments.choose_record(gp, record) or gp.records_[0], observable or gp.fit_.setup.channels
             mean, std = gp.simulate(times[record], inputs, "end", names, return_std=True, record=record, as_frame=False)
             columns = mean_std_table(gp, times[record], names, mean, std)
@@ -81,6 +83,8 @@ def sample(
     out: arguments.OutOption = None,
 ) -> None:
     """Draw solutions from the posterior, each with its own parameters, and print them as CSV.
+
+    They do not include measurement noise or, beyond the data, model error, which the bands of predict include.
 
     Example: lodekit sample log-fit --size 3 --seed 1
     """
@@ -255,7 +259,9 @@ def _simulate_response(
         name, low, high = item.observable, item.values.min(initial=np.inf), item.values.max(initial=-np.inf)
         value = mean[0, names.index(name)] if name in names else low
         if not 1.1 * low - 0.1 * high <= value <= 1.1 * high - 0.1 * low:
-            arguments.print_message(f"from rest, {name} starts at {value:.4g}, far from the record; try --start steady")
+            arguments.print_message(
+                f"from rest, {name} starts at {value:.4g}, far from the record; try --start end or steady"
+            )
     if isinstance(start, dict):
         given = {*start, *signals, *gp.fit_.prior.disturbances}
         for name, value in zip(names, mean[0].tolist(), strict=True):

@@ -295,7 +295,7 @@ def parse_observations(channels: Sequence[str], t: Any, Y: Any, noise_std: Any =
         # Series without missing values share their times, so that they are compared without a pass over the rows.
         found._series = tuple(_make_series(name, times, values, noise.get(name)) for name, values in columns.items())
     if len(found) == 0:
-        raise DataError("expected at least one measurement; every value is missing")
+        raise DataError("expected at least one measurement; there are no rows, or every value is missing")
     return found
 
 

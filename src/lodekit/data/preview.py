@@ -200,7 +200,8 @@ def preview_table(path: str | Path, header: bool | None = None, time_column: str
         read = {name: read_numeric_column(source, name) for name in source.names}
         found = {name: values for name, (values, _) in read.items()}
         if not any(len(values) for values in found.values() if values is not None):
-            raise DataError(f"expected columns of numbers, got {format_column_list(source.names)}")
+            what = "the columns" if source.count_rows(1) else "no rows below the header"
+            raise DataError(f"expected columns of numbers, got {what} {format_column_list(source.names)}")
         time, why = _detect_time_column(source, found)
         if time_column in (IGNORED_COLUMN, *source.names):
             time, why = None if time_column == IGNORED_COLUMN else time_column, "chosen by you"
@@ -295,7 +296,8 @@ def holds_dates(source: TableSource, name: str) -> bool:
 def _detect_record_column(source: TableSource, found: Mapping[str, Array | None], time: str) -> str:
     """Return a column that changes exactly where times decrease; empty if there is none."""
     times = found[time]
-    if times is None or not (back := np.diff(times) < 0).any():
+    # Times that decrease in most rows are those of a record with the newest row first.
+    if times is None or not 0.0 < (back := np.diff(times) < 0).mean() < 0.5:
         return ""
     for name, values in found.items():
         labels: Any = values

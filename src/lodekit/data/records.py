@@ -143,8 +143,9 @@ class Measurements:
                 inputs[name] = _input_from_samples(name, found[1].times, found[1].values, kind, found[1].missing)
             elif required:
                 raise DataError(
-                    f"expected values of the input {name}, got none; the data have {', '.join(self.names)}. If its "
-                    f"column has another name, map it: columns={{'{name}': 'COLUMN'}} or --map {name}=COLUMN"
+                    f"expected values of the input {name}, got none: it has no column, or all of its values are "
+                    f"missing; the data have {', '.join(self.names)}. If its column has another name, map it: "
+                    f"columns={{'{name}': 'COLUMN'}} or --map {name}=COLUMN"
                 )
         measured = [item for item in self.series if item.observable not in used]
         if not measured and required:

@@ -33,7 +33,7 @@ FilterCheckpoint = tuple[float, float, tuple[Array, Array, Array, Array]]
 
 def missing_outputs_error(found: Sequence[str], wanted: Sequence[str] = (), notes: Sequence[str] = ()) -> DataError:
     """Return the error if only known inputs were found, given the other channels and notes about columns."""
-    columns = [f"{note}; " for note in notes if note.startswith("no column for ")]
+    columns = [f"{note}; " for note in notes if note.startswith(("no column for ", "all values of "))]
     name, named = (wanted[0], f" ({', '.join(wanted)})") if wanted else ("CHANNEL", "")
     return DataError(
         f"expected measurements of a channel that responds to the inputs{named}, got only {', '.join(found)}; "

@@ -275,7 +275,9 @@ def _compare_with_null_model(records: Mapping[str, FittedRecord], checks: Sequen
     loss, poor = null_evidence - evidence, _poorly_explained(checks, null_noise, statistics)
     # The null model is chosen on the data, which favours it by a few nats.
     is_clear = bool(poor) and loss > 10.5 + 0.05 * n_rows
-    return [describe_poor_optimum(loss, poor, is_loud=is_loud)] if is_clear else []
+    known = {name: each.fixed for name, each in next(iter(records.values())).setup.system.parameters.items()}
+    fixed = [f"{name} = {value:.5g}" for name, value in known.items() if value is not None]
+    return [describe_poor_optimum(loss, poor, fixed, is_loud=is_loud)] if is_clear else []
 
 
 def _pool_checks(
@@ -312,7 +314,7 @@ def _poorly_explained(
         share = (null_noise_std[check.name] / statistics[check.name].std) ** 2
         if check.size > _MAX_NOISE_RATIO or (left > 3.0 * share and left > _MIN_UNEXPLAINED_FRACTION):
             both = max(1.0 - share, 0.0), max(check.explained, 0.0)
-            found.append(f"{check.name} ({both[0]:.0%} against {both[1]:.0%} explained)")
+            found.append(f"{check.name} ({both[0]:.0%} instead of {both[1]:.0%})")
     return found
 
 

@@ -204,8 +204,8 @@ _NOT_IDENTIFIED_REASONS = {
     "add data with another input or another initial state, or fix a value that is known",
     "flat": "the evidence hardly changes over a wide range of values, with all others refitted{combinations}; "
     "measure where they have an effect, or fix a value that is known",
-    "few": "too few measurements ({n_measurements}) for {n_unknown} parameters, initial values and noise levels; "
-    "measure more",
+    "few": "there are {n_measurements} measurements for {n_unknown} unknowns (parameters, initial values and noise "
+    "levels); measure more",
     "unresolved": "they seem free of noise, and are too far apart to determine derivatives; measure more often",
     "alias": "at times that are multiples of one step, an oscillation that is faster by a full period per step looks "
     "the same (aliasing); measure more often or at uneven times, or give bounds",
@@ -344,13 +344,15 @@ def convergence_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]
     return found
 
 
-def describe_poor_optimum(nats: float, poor: Sequence[str], *, is_loud: bool) -> str:
-    """Return a sentence on the null model: its gain in nats, and the observables that it explains better."""
+def describe_poor_optimum(nats: float, poor: Sequence[str], fixed: Sequence[str], *, is_loud: bool) -> str:
+    """Return a sentence on the null model: its gain in nats, the observables that it explains better, fixed values."""
+    values = f"the fixed values ({', '.join(fixed)}), " if fixed else ""
     loud = ", or their noise is larger than stated" * is_loud
     return (
         f"the search ended at a poor optimum, or the equations do not describe these data{loud}: smooth curves "
-        f"without equations fit much better (log evidence: +{nats:.0f}), and explain more of {join_list(poor)}; "
-        "try start values, bounds or more restarts, and check the equations and their signs, the units and the data"
+        f"without equations fit much better (their log evidence is higher by {nats:.0f}), and explain more of the "
+        f"variance of {join_list(poor)}; try start values, bounds or more restarts, and check the equations and their "
+        f"signs, {values}the units and the data"
     )
 
 
@@ -370,8 +372,9 @@ def collect_warnings(
     if diagnosis.failed or diagnosis.needs_more_data:
         found += constant_input_warnings(measurements)
     found += outlier_warnings({check.title: check.outliers for check in checks}, clock)
-    unneeded = _unneeded_parameters(layout, estimates)
     n_unknown = count_unknowns(setup.objective, len(setup.record_setups))
+    # With fewer measurements than unknowns, limits of the search mean nothing.
+    unneeded = _unneeded_parameters(layout, estimates) if measurements.size >= n_unknown else {}
     counts = {"n_measurements": measurements.size, "n_unknown": n_unknown}
     found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates, unneeded, counts)]
     equivalent = [each for each in diagnosis.alternatives if each.is_twin]
@@ -475,7 +478,7 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
         if check.suggests_coloured_noise:
             text += (
                 f"; try {describe_coloured_noise(check)}, or another lag, and keep the fit with the larger log "
-                "evidence, which compares as long as the outputs are the same"
+                "evidence; it can be compared only between fits of the same measurements"
             )
     else:
         text += (
@@ -490,8 +493,9 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
         )
     but = "; they are correlated" if check.is_correlated else ", but they are correlated"
     for name in found.correlated_inputs:
-        remedies = [f"a dead time delay({name}, T)"] * (name not in check.delayed) + ["another lag"]
+        remedies = [f"a dead time delay({name}, Td)"] * (name not in check.delayed) + ["another lag"]
         remedies += [f"inputs={{'{name}': 'auto'}} (straight lines between samples)"] * found.links[name].restless
+        remedies += ["a disturbance"] * (check.is_autocorrelated and not found.innovations)
         text += f"{but} {describe_input_correlation(check, name, time_unit)}; try {join_list(remedies, 'or')}"
     return text
 
@@ -501,14 +505,14 @@ def describe_input_correlation(check: ResidualCheck, name: str, time_unit: str =
     found = None if check.whiteness is None else check.whiteness.links.get(name)
     if found is None:
         return ""
-    later = f", {format_quantity(found.delay, time_unit)} later" if found.delay else ""
-    return f"with {name} ({found.correlation:.2f}{later}): the equations describe its effect wrongly"
+    lag = f" at a lag of {format_quantity(found.delay, time_unit)}" if found.delay else ""
+    return f"with {name} ({found.correlation:.2f}{lag}): the equations do not describe its effect correctly"
 
 
 def describe_coloured_noise(check: ResidualCheck) -> str:
     """Return the suggestion to model white-noise disturbances as coloured; empty if nothing suggests it."""
     white = join_list(check.white, "or")
-    return f'{white} as "matern-1/2", which lasts a while, instead of "white"' * check.suggests_coloured_noise
+    return f'"matern-1/2" (correlated in time) instead of "white" for {white}' * check.suggests_coloured_noise
 
 
 def describe_lag(check: ResidualCheck) -> str:
@@ -556,7 +560,7 @@ def input_failures(linked: Mapping[str, str], delayed: Collection[str]) -> list[
     """Return a failure if errors are correlated with inputs, with what to try."""
     if not linked:
         return []
-    new = [f"a dead time delay({name}, T)" for name in linked if name not in delayed]
+    new = [f"a dead time delay({name}, Td)" for name in linked if name not in delayed]
     how = "; ".join(f"errors are correlated {how}" for how in linked.values())
     return [f"{how}; try {join_list([*new, 'another lag', *['another path'] * (not new)], 'or')}"]
 
@@ -567,7 +571,7 @@ def _describe_effect(check: ResidualCheck, widening: float) -> str:
         return ""
     if widening >= 1.05:
         factor = f"by factors of up to {widening:.1f}, but this does not correct a bias from missing dynamics"
-        return f"; intervals of parameters are widened for it, {factor}"
+        return f"; parameter intervals are widened to allow for this, {factor}"
     if check.whiteness is not None and check.whiteness.innovations and check.std_error_inflation < 1.05:
         # With free functions, the effect on standard errors is unknown.
         return "; intervals of parameters may be too narrow"
@@ -577,9 +581,10 @@ def _describe_effect(check: ResidualCheck, widening: float) -> str:
 def _describe_remedy(check: ResidualCheck) -> str:
     """Return what to try if residuals are autocorrelated; empty if their description contains a remedy."""
     found = check.whiteness
-    if found is None or not check.is_autocorrelated or check.copied or check.suggests_coloured_noise:
+    told = check.copied or check.suggests_coloured_noise or (found is not None and found.correlated_inputs)
+    if found is None or not check.is_autocorrelated or told:
         return ""
-    late = [f"a dead time delay({name}, T)" for name in found.links if name not in check.delayed][:1]
+    late = [f"a dead time delay({name}, Td)" for name in found.links if name not in check.delayed][:1]
     return f"; try {join_list([*late, 'another lag', *['a disturbance'] * (not found.innovations)], 'or')}"
 
 
@@ -637,12 +642,13 @@ def describe_input(
     Examples
     --------
     >>> describe_input("u", "hold", 12, 0)
-    'u: known, held between 12 samples'
-    >>> describe_input("u", "hold", 1, 0, changes=False)
-    'u: known, held between 1 sample; it does not change during the measurements, so it acts like a constant'
+    'u: known input, held constant between its 12 samples'
+    >>> describe_input("u", "linear", 2, 1)
+    'u: known input, interpolated linearly between its 2 samples, 1 missing sample bridged'
     """
-    between = "held" if kind == "hold" else "straight lines"
-    text = f"{name}: known, {between} between {samples} sample{'s' * (samples != 1)}"
+    way = "held constant" if kind == "hold" else "interpolated linearly"
+    between = f"between its {samples} samples" if samples != 1 else "from its only sample"
+    text = f"{name}: known input, {way} {between}"
     if missing:
         what = "kept unchanged" if kind == "hold" else "bridged"
         text += f", {missing} missing sample{'s' * (missing != 1)} {what}"

@@ -174,7 +174,7 @@ def _find_correlated_inputs(
         change, window = _correlate_with_changes(times, residuals, signal)
         if abs(change) > (abs(check.whiteness.links[name].correlation) if name in found else MIN_CORRELATION):
             how = f"changes of {name} over {format_quantity(window, time_unit)} ({change:.2f})"
-            found[name] = f"with {how}: the equations describe its effect wrongly"
+            found[name] = f"with {how}: the equations do not describe its effect correctly"
     return found
 
 

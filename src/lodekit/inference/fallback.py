@@ -274,7 +274,7 @@ class FallbackEngine(BaseEngine):
         return (
             "rounding leaves too few digits, because the noise is very small against the data or their prior, or modes "
             "grow much across a gap, or roots almost coincide; "
-            f"{advice}, every channel a level of its own (noise='channel'), or a smaller mode_deviation"
+            f"{advice}. Otherwise try noise='channel' or a smaller mode_deviation, or bounds at which no mode grows"
         )
 
     def _needs_no_fallback(self, value: float, error: float) -> bool:

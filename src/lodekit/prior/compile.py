@@ -319,7 +319,7 @@ def compile_observables(
     delayed = find_required_inputs(system.channels)
     if delayed:
         raise EquationError(
-            f"{delayed[0]!r} is delayed in the equations, so it must be a known input, such as "
+            f"{delayed[0]!r} is delayed in the equations, so it must be a known input, with "
             f"inputs={{{delayed[0]!r}: 'hold'}}. Delays of outputs (delay differential equations) are not supported"
         )
     ring, count = system.operator.ring, len(operators.rows)

@@ -17,6 +17,7 @@ import numpy as np
 from lodekit.algebra.operators import OperatorMatrix
 from lodekit.data.inputs import InputSignal
 from lodekit.data.records import Scaling
+from lodekit.errors import EquationError
 from lodekit.prior import modes
 from lodekit.prior.compile import (
     CoefficientArrays,
@@ -331,7 +332,13 @@ class ObservableCompiler:
 
     def parse(self, observables: Sequence[str]) -> tuple[OperatorMatrix, list[ExponentialPolynomial]]:
         """Return operators on the channels and known functions of time, before any averaging."""
-        return _read_operators(self.system, [_parse_observable(text) for text in observables])
+        found = _read_operators(self.system, [_parse_observable(text) for text in observables])
+        rows = {row for row, *_ in found[0].terms()}
+        if constant := [text for row, text in enumerate(observables) if row not in rows]:
+            kind = ", which is a parameter" if constant[0] in self.system.parameters else ""
+            channels = ", ".join(self.system.plain_channels)
+            raise EquationError(f"expected values of a channel ({channels}), got values of {constant[0]}{kind}")
+        return found
 
     def are_equivalent(self, first: str, second: str) -> bool:
         """Return whether two texts mean the same observable."""

@@ -244,9 +244,11 @@ def generate_python(gp: LODEGP, source: str = "") -> str:
         lines.append(f"gp = {model}.fit({_to_python_literal(names)})")
     else:
         where = f", from {' '.join(source.splitlines())}" if source else ""
-        noise = ", noise_std=noise_std" if any(not item.n_unknown_noise for item in kept.observable_statistics) else ""
-        lines.append(f"# t: times; Y: a dict or table of {', '.join((*kept.names, *kept.inputs))}{where}")
-        lines.append(f"gp = {model}.fit(t, Y{noise})")
+        is_known = any(not item.n_unknown_noise for item in kept.observable_statistics)
+        told = "; noise_std: the known standard deviations of the noise" * is_known
+        lines.append(f"# t: times; Y: a dict or table of {', '.join((*kept.names, *kept.inputs))}{where}{told}")
+        units = f", units={dict(gp.fit_.labels.units)!r}" if gp.fit_.labels.units else ""
+        lines.append(f"gp = {model}.fit(t, Y{', noise_std=noise_std' * is_known}{units})")
     return "\n".join([*lines, "print(gp.summary())"])
 
 
@@ -411,7 +413,7 @@ def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Itera
     explained = [f"Variance of the data explained by the curves: {least}{join_list(listed)}."] if listed else []
     page.add_list([*lines, _noise_sentence(context), *explained])
     roles = dict.fromkeys(context.gp.disturbances_, "Disturbance")
-    inputs = [f"{roles.get(text.partition(':')[0], 'Input')} {text}" for text in context.fit.input_notes]
+    inputs = [f"{roles.get(text.partition(':')[0], 'Channel')} {text}" for text in context.fit.input_notes]
     for note in (*inputs, *context.fit.remarks):
         page.add_paragraph(as_sentence(note), "note")
     if about := "; ".join(str(note).rstrip(".") for note in notes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -643,8 +644,10 @@ _INTERVAL_SOURCES = {
     "normal": "interval from the normal approximation",
     "profile": "interval from the profile likelihood",
     "rival": "interval contains other optima",
-    "bound": "interval allows for other parameters that leave their bounds",
+    "bound": "interval includes the profiles of other parameters",
 }
+#: Characters that fit on a line above half of a figure.
+_NOTE_WIDTH = 44
 #: Half-width of figures of the evidence, in standard errors.
 _WIDTH_STD = 3.3
 
@@ -740,7 +743,15 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
             # Intervals of unbounded parameters are linear; the search scale is not.
             steps = (values - found.value) / transform.derivative(centre) if transform.is_unbounded else moves
             approximation = -0.5 * (steps / (left * spread)) ** 2
+    if found.identified:
+        # Far from an interval, values on the search scale may grow exponentially.
+        low, high = found.interval
+        margin = 0.6 * (high - low)
+        shown = (values > low - margin) & (values < high + margin)
+        values, curve = values[shown], curve[shown]
+        approximation = None if approximation is None else approximation[shown]
     widened = f", widened for correlated residuals (std error times {widening:.2g})" * (widening > 1.05)
+    note = _INTERVAL_SOURCES.get(reason, "") + widened if found.identified else found.note
     plotting.draw_parameter(
         panel,
         values,
@@ -753,7 +764,7 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
         curve_label=f"{what}, {_OTHER_PARAMETERS[others]}",
         name=name,
         unit=unit,
-        note=_INTERVAL_SOURCES.get(reason, "") + widened if found.identified else found.note,
+        note=textwrap.fill(note, _NOTE_WIDTH),
     )
     panel.set_ylabel(f"\u0394 {what.replace(' + ', chr(10) + '+ ')}")
 

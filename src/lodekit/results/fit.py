@@ -152,7 +152,7 @@ class Fit:
         return sandwich_covariance(jacobians, [residuals for _, residuals in usable], k)
 
     @cached_property
-    def _inflation_root(self) -> Array:
+    def inflation_root(self) -> Array:
         """Square root of the covariance of estimates under correlated residuals, in their own units, (k, k)."""
         laplace, factors = self.parameter_uncertainty, self.diagnosis.widening
         if self.prior.has_process:
@@ -169,7 +169,7 @@ class Fit:
         k, factors = self.parameter_uncertainty.covariance_root.shape[1], self.diagnosis.widening
         if not factors or len(shifts) < k:
             return shifts * max([1.0, *factors.values()])
-        own = np.tensordot(self.joint_fit._inflation_root.T, shifts[:k], 1)
+        own = np.tensordot(self.joint_fit.inflation_root.T, shifts[:k], 1)
         return np.concatenate([own, shifts[k:]])
 
     @property

@@ -160,7 +160,8 @@ def sample(
     """Draw functions from the posterior, without measurement noise and in the user's units.
 
     Each one has its own parameters and hyperparameters, drawn from their approximate posterior, and solves the
-    equations at these parameters.
+    equations at these parameters. If residuals are correlated, parameters vary as much as their widened intervals.
+    Unlike the bands of `predict`, functions beyond the data do not include model error.
 
     Parameters
     ----------
@@ -210,7 +211,8 @@ def sample(
             # Every function has its own generator, so that it does not depend on the times of the others.
             generators = generator.spawn(size)
             drawn = np.zeros((size, len(times), observables.count))
-            for k, (point, posterior) in enumerate(fit.parameter_uncertainty.sample_posteriors(size, generator)):
+            wider = fit.joint_fit.inflation_root if fit.diagnosis.widening else None
+            for k, (point, posterior) in enumerate(fit.parameter_uncertainty.sample_posteriors(size, generator, wider)):
                 theta[k] = fit.layout.unpack(point).theta
                 mean = posterior.mean(observables, times)
                 deviation = posterior.sample(observables, times, 1, generators[k])[0] - mean

@@ -384,10 +384,10 @@ def describe_channel_validation(item: ChannelValidation, unit: str = "") -> str:
 def describe_initial_state(fit: Fit, start: str | int, count: int | None, *, continues: bool = False) -> str:
     """Return the source of the initial state, in words; and if all rows could not be used as requested, the reason."""
     rows = "all rows" if count is None else f"the first {count} rows, which are not counted"
-    text = "that at the end of the fitted record" if count == 0 else f"estimated from {rows}"
+    text = "the one at the end of the fitted record" if count == 0 else f"estimated from {rows}"
     if start == "all" and count is not None:
         unknown = join_list(list(fit.prior.disturbances)) or "free functions"
-        text += f"; with all rows, {unknown} would be estimated as well, and the run would not be free"
+        text += f"; estimating it from all rows would also estimate {unknown}, and the run would not be free"
     advice = '; this record continues the fitted one, so the run can also begin with the state there: try start="end"'
     return f"the initial state is {text}{advice * (count is None and continues)}"
 

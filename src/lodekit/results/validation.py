@@ -635,7 +635,8 @@ def _predict_targets(
     for item in targets:
         if not len(item.times):
             raise DataError(
-                f"{item.observable} has no rows after those that determine the initial state; expected a longer record"
+                f"all rows of {item.observable} determine the initial state, and none is left to validate; use fewer "
+                "rows for the initial state, or a longer record"
             )
         observables = compile_one([item.observable])
         times = np.union1d(item.times, np.linspace(item.times[0], item.times[-1], _N_CURVE_TIMES))

@@ -111,7 +111,9 @@ def open_data_file(
     used = [item.column for item in split] or used
     names = {f"c{number}": column for number, column in enumerate(used, 1)}
     if not names:
-        raise DataError("expected columns of numbers beside the time, found none")
+        reasons = [f"{name} {why}" for name, why in preview.skipped_columns.items()]
+        unused = f" ({'; '.join(reasons)})" if reasons else ""
+        raise DataError(f"{path.name}: expected a column of numbers beside the time, got none{unused}; add one")
     if preview.time is None and dt is None:
         return DataFile(path, preview, {}, (0.0, 0.0))
     columns = dict(names) if preview.time is None else {**names, "t": preview.time.name}

@@ -186,8 +186,8 @@ def changed_settings(folder: Path, session: StudioSession, equations: Sequence[s
         # The value of a free parameter is only a starting point.
         entries = [replace(entry, value=entry.value * entry.is_fixed) for entry in map(each.entry, own["parameters"])]
         known = {"columns and roles": set(each.assignments), "constraints of parameters": entries}
-        options = each.choices, each.given, each.dt, each.split_gaps
-        return {**known, "windows": (each.window, each.held_out), "fit options": options}
+        known |= {"windows": (each.window, each.held_out), "fit options": (each.choices, each.given)}
+        return {**known, "sampling interval or splitting at gaps": (each.dt, each.split_gaps)}
 
     now = settings(session)
     return changed + [f"other {what}" for what, value in settings(old).items() if value != now[what]]

@@ -16,6 +16,7 @@ from lodekit.studio.data_files import MAX_SIMULATION_TIMES, ColumnMatch, DataFil
 from lodekit.studio.figures import record_figure
 from lodekit.studio.session import DISTURBANCE_KINDS, PROPOSED_KIND, ColumnAssignment
 from lodekit.studio.session_files import MAX_UPLOAD_BYTES
+from lodekit.support.text import format_count
 
 ROLE_LABELS = {"": "measured", "hold": "known input, held"}
 ROLE_LABELS |= {"linear": "known input, linear", "auto": "known input, automatic"}
@@ -47,7 +48,7 @@ def render_data(controller: SessionController) -> None:
         show_notice("Upload a CSV or Parquet file with a time column, or simulate data from the equations above.")
         return
     # Shown also if the file cannot be split.
-    label, about = "Split at gaps into several records", "A gap is at least six times as long as most steps."
+    label, about = "Split at gaps into several records", "A gap is more than six times as long as most steps."
     split = edit_value(st.checkbox, label, own.split_gaps, "split-gaps", help=about)
     if split != own.split_gaps:
         controller.change(split_gaps=split, record="")
@@ -102,7 +103,7 @@ def _simulation_form(controller: SessionController) -> None:
 def _describe_file(controller: SessionController, data_file: DataFile) -> None:
     look, own = data_file.preview, controller.session
     time = f"time column {look.time.name} ({look.time_reason})" if look.time else "no time column"
-    parts = [f"**{own.file}**: {look.n_rows} lines", time, *data_file.notes]
+    parts = [f"**{own.file}**: {format_count(look.n_rows, 'line')}", time, *data_file.notes]
     parts += [f"{name} is not used: it {why}" for name, why in look.skipped_columns.items()]
     parts += ["no gap found, so this is one record"] * (own.split_gaps and len(data_file.records) == 1)
     st.markdown("; ".join(part.replace("[", "\\[").replace("$", "\\$") for part in parts) + ".")
@@ -182,10 +183,11 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
 
     def edit(label: str, window: tuple[float, float], columns: Sequence[Any], *, for_validation: bool) -> None:
         names = (f"{label} from", f"{label} to")
+        keys = [f"{name}-{own.revision}" for name in names]
         if clock.has_dates:
             dates = [f"{date:%Y-%m-%d %H:%M:%S}" for date in clock.to_dates(window)]
-            fields = zip(columns, names, dates, strict=True)
-            given = [edit_value(column.text_input, name, date, name) for column, name, date in fields]
+            fields = zip(columns, names, dates, keys, strict=True)
+            given = [edit_value(column.text_input, name, date, key) for column, name, date, key in fields]
             try:
                 read = [clock.parse_time(text.strip(), name) for text, name in zip(given, names, strict=True)]
             except LodekitError as problem:
@@ -194,18 +196,21 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
             pairs = zip(given, dates, read, window, strict=True)
             new = tuple(old if text == date else edge for text, date, edge, old in pairs)
         else:
-            edges = zip(columns, names, window, strict=True)
-            new = tuple(edit_value(column.number_input, n, value, n, format="%.6g") for column, n, value in edges)
+            fields = zip((column.number_input for column in columns), names, window, keys, strict=True)
+            new = tuple(edit_value(*field, format="%.6g") for field in fields)
         low, high = max(new[0], span[0]), min(new[1], span[1])
         if new != window and low < high:
             controller.set_window(low, high, for_validation=for_validation)
             st.rerun()
         elif new != window:
-            show_notice(f"{names[0]!r} must be earlier than {names[1]!r}, both within the record.", "warning")
+            given, whole = clock.format_times(*new), clock.format_times(*span)
+            text = f"{names[0]!r} must be earlier than {names[1]!r}, got {given}; the record is between {whole}."
+            show_notice(text, "warning")
 
     all_of_it, split = st.columns(2)
     if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):
-        controller.change(window=(None, None), held_out=None)
+        # A new revision also discards numbers that are being typed.
+        controller.change(window=(None, None), held_out=None, revision=own.revision + 1)
         st.rerun()
     if is_one and split.button("Keep the last 30 % for validation", key="split", width="stretch"):
         edge = float(f"{span[0] + 0.7 * (span[1] - span[0]):.12g}")

@@ -198,7 +198,7 @@ def _show_verdicts(result: Mapping[str, Any]) -> None:
     verdict = "Yes" if own["strict"] else "Not to rounding accuracy"
     text = (
         f"Do the curves satisfy the equations? {verdict}: the residuals of mean and samples are at most "
-        f"{own['residual']:.1g} of the size of the terms (uncertainty of this number: {own['uncertainty']:.1g})."
+        f"{own['residual']:.1g} of the size of the terms (accuracy of this check: {own['uncertainty']:.1g})."
     )
     show_notice(text, "good" if own["strict"] else "warning")
     with st.expander("Certificate"):
@@ -261,7 +261,7 @@ def _validate_on_file(controller: SessionController, name: str) -> None:
         st.markdown(f"Result for `{found['source']}`")
         _show_validation(found, name)
     _show_task(controller, "validate")
-    label = "Upload a record that the fit did not use, with the same names of columns"
+    label = "Upload a record that the fit did not use, with the same column names"
     options: dict[str, Any] = {"disabled": controller.task is not None}
     if (file := upload_file(controller, label, DATA_FILE_EXTENSIONS, f"validate-{name}", **options)) is not None:
         start_subtask(controller, name, "validate", file)

@@ -84,7 +84,7 @@ def _edit_equations(controller: SessionController) -> bool:
     own = controller.session
     text, rest = equation_editor(own.equations, key="equations")
     label = "Additional parameters (constants such as offsets)"
-    about = "Unknown constants, separated by commas. Every other name is a channel: a function of time."
+    about = "Unknown constants, separated by commas, besides those that multiply a channel."
     declared = edit_value(st.text_input, label, own.declared, "declared", max_chars=2000, help=about)
     if (text, declared) != (own.equations, own.declared):
         store_edit(controller, controller.session.with_equations(text, declared))

@@ -312,6 +312,7 @@ class SystemFileHints:
     records: The column that distinguishes records; empty if there is none.
     split_gaps: Whether records are split where times are far apart.
     dt: Sampling interval, if there is no time column.
+    timezone: The time zone of dates without one; empty if there is none.
     missing: Numbers that mark missing values.
     parameter_options: Options of parameters in TOML, such as ``positive = true``.
     comment: A comment about the equations.
@@ -324,6 +325,7 @@ class SystemFileHints:
     records: str = ""
     split_gaps: bool = False
     dt: float | None = None
+    timezone: str = ""
     missing: Sequence[float] = ()
     parameter_options: Mapping[str, str] = field(default_factory=dict)
     comment: str = ""
@@ -378,6 +380,7 @@ def format_system_file(
             ([f"records = {_toml_string(known.records)}"] if known.records else [])
             + ["split_gaps = true"] * known.split_gaps
             + ([] if known.dt is None else [f"dt = {known.dt!r}"])
+            + ([f"timezone = {_toml_string(known.timezone)}"] if known.timezone else [])
             + ([f"missing = {list(known.missing)!r}"] if known.missing else [])
         ),
         parameters=_join_lines(

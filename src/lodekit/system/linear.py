@@ -110,7 +110,9 @@ class LinearFormBuilder:
         value = form.affine_term.as_scalar()
         if form.channels or value is None:
             hint = self._suggest_declaration(list(form.channels)[:1]) if form.channels else ""
-            raise EquationError(f"expected {role} made of numbers and parameters only.{hint}", node.place)
+            name = next(iter(form.channels), "")
+            received = f", got the channel {name}; a parameter needs another name" if name else ""
+            raise EquationError(f"expected {role} made of numbers and parameters only{received}.{hint}", node.place)
         return value
 
     def _constant(self, value: Scalar) -> signals.LinearForm:
@@ -190,9 +192,10 @@ class LinearFormBuilder:
             undeclared = self._find_undeclared(both)
             plain = a != b and all(list(map(len, form.channels.values())) == [1] for form in (first, second))
             remedy = self._suggest_declaration(both)
-            if plain and not undeclared:
+            if plain:
                 near = f"near {a} = {a}_0 and {b} = {b}_0 write {b}_0*{a} + {a}_0*{b} - {a}_0*{b}_0"
-                remedy += f". Otherwise linearise it: {near}, with numbers for {a}_0 and {b}_0"
+                case = "If both change with time" if undeclared else "Otherwise"
+                remedy += f". {case}, linearise it: {near}, with numbers for {a}_0 and {b}_0"
             raise EquationError(f"product of {names}: the equation is not linear.{remedy}", node.place, undeclared)
         if not first.channels and not second.channels:
             if len(first.affine_term.terms) * len(second.affine_term.terms) > signals.MAX_SIGNAL_TERMS:

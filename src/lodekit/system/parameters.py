@@ -273,7 +273,8 @@ class Parameter:
             raise ParameterError(f"expected bounds=(low, high), two numbers, got {bounds!r}")
         low, high = (_to_float("bounds", value) for value in bounds)
         if math.isnan(low) or math.isnan(high) or not low < high:
-            raise ParameterError(f"expected bounds with low < high, got ({low}, {high}); use fixed= for a known value")
+            advice = "exchange them" if low > high else "use fixed= for a known value"
+            raise ParameterError(f"expected bounds with low < high, got ({low}, {high}); {advice}")
         if self.positive and high <= 0:
             raise ParameterError(f"positive=True contradicts bounds ({low}, {high}); remove one of them")
         return low, high

@@ -291,7 +291,8 @@ def evaluate_constant_call(call: Call, argument: Scalar) -> Scalar:
     """Return the exact value of exp, sin, cos or sqrt of a constant."""
     if argument.involves_parameters():
         raise EquationError(
-            f"{call.function} of a parameter is not a rational coefficient; declare a new parameter for its value",
+            f"{call.function} of a parameter is not a rational coefficient; if its argument is constant, declare a new "
+            f"parameter for {call.function}(...); if it is a signal, the equation is not linear, so linearise it",
             call.place,
         )
     try:

@@ -264,8 +264,8 @@ def _add_delayed_inputs(kinds: Mapping[str, str], channels: Sequence[str]) -> di
     missing = [name for name in find_required_inputs(channels) if name not in kinds]
     if missing:
         raise EquationError(
-            f"{missing[0]!r} is delayed in the equations, so it must be a known input: add it, "
-            f"such as inputs={{{missing[0]!r}: 'hold'}}. Delays of outputs (delay differential equations) are not "
+            f"{missing[0]!r} is delayed in the equations, so it must be a known input, "
+            f"with inputs={{{missing[0]!r}: 'hold'}}. Delays of outputs (delay differential equations) are not "
             "supported"
         )
     delayed = [name for name in channels if isinstance(name, DelayedChannel)]
@@ -288,7 +288,7 @@ def _reduce_to_fraction(
     driving = [channels.index(name) for name in inputs]
     responding = [j for j, name in enumerate(channels) if j not in driving and name not in known]
     if not responding:
-        raise EquationError("every channel is an input: nothing is left to respond; leave out at least one of them")
+        raise EquationError("every channel is an input, so none is left to respond; make one of them an output")
     columns = [*responding, *driving]
     rows = [[row[j] for j in columns] for row in operator.rows]
     driven = reduce_to_left_fraction(operator.ring, rows, len(responding))

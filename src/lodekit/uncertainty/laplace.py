@@ -176,19 +176,28 @@ class LaplaceApproximation:
         shifts += _mixture_shifts(centre, [(drop, value) for drop, value in others if value is not None])
         return np.stack(shifts) if shifts else np.zeros((0, *centre.shape))
 
-    def sample_posteriors(self, size: int, generator: np.random.Generator) -> Iterator[tuple[Array, Posterior]]:
+    def sample_posteriors(
+        self, size: int, generator: np.random.Generator, inflation_root: Array | None = None
+    ) -> Iterator[tuple[Array, Posterior]]:
         """Yield points drawn from the distribution, each with the posterior there.
 
-        A point at which the objective is far below its normal approximation is moved closer to the optimum.
+        A point at which the objective is far below its normal approximation is moved closer to the optimum. If
+        residuals are correlated, the deviations of estimates, in their own units, are multiplied by a root of their
+        covariance.
+
+        Shapes: inflation_root (k, k).
         """
         for z in generator.standard_normal((size, self.covariance_root.shape[1])):
+            own = z if inflation_root is None else inflation_root @ z
+            growth = float(own @ own) / max(float(z @ z), 1e-300)
             for number in range(8):
-                step = z / 2.0**number
+                step = own / 2.0**number
                 point = self.shifted_point(self.covariance_root @ step)
                 posterior = self._posterior_or_none(point)
                 if posterior is None:
                     continue
-                if self._objective_value(point, posterior) >= self._max_value - 0.5 * float(step @ step) - 3.0:
+                least = self._max_value - 0.5 * float(step @ step) - 3.0 * max(growth, 1.0)
+                if self._objective_value(point, posterior) >= least:
                     yield point, posterior
                     break
             else:

@@ -60,12 +60,13 @@ def read_record(
     return load_data(names[0] if len(names) == 1 else names, channels=gp.system.plain_channels, **options)
 
 
-def find_input_columns(gp: LODEGP, path: str | Path) -> list[str]:
+def find_input_columns(gp: LODEGP, path: str | Path, columns: Mapping[str, str] | None = None) -> list[str]:
     """Return the known inputs of a model that have a column in a file."""
     known = list(gp.fit_.measurements.inputs)
     if not known or read_time_list(Path(path)) is not None:
         return []
-    columns = {name: column for name, column in columns_of_fit(gp, path).items() if name in (*known, "t")}
+    own = {**columns_of_fit(gp, path), **(columns or {})}
+    columns = {name: column for name, column in own.items() if name in (*known, "t")}
     return list(resolve_columns(open_table(path).names, known, columns).values)
 
 

@@ -146,6 +146,7 @@ def propose_system_file(
     title: str = "",
     parameter_definitions: Mapping[str, str] | None = None,
     dt: float | None = None,
+    timezone: str = "",
     split_gaps: bool = False,
 ) -> str:
     """Return the text of a system file with the information from a data file."""
@@ -169,6 +170,7 @@ def propose_system_file(
         records=preview.record_column,
         split_gaps=split_gaps,
         dt=dt,
+        timezone=timezone,
         missing=sorted({value for guess in roles for value in guess.column.failures}),
         parameter_options=about,
         comment=remark,

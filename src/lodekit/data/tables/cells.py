@@ -240,7 +240,7 @@ def _invalid_cell_error(
     record, name = min((int(np.argmax(mask)), name) for name, mask in bad.items() if mask.any())
     cell = columns[name][record]
     if _THOUSANDS_PATTERN.fullmatch(cell):
-        remedy = "separators between thousands are not read, remove them"
+        remedy = "write all numbers with a decimal point and without separators between thousands"
     elif _NUMBER_PATTERN.fullmatch(cell):
         remedy = f"other cells have a decimal {'comma' if mark == ',' else 'point'}; write all of them in one way"
     elif _TIME_OF_DAY_PATTERN.fullmatch(cell):
@@ -249,6 +249,8 @@ def _invalid_cell_error(
         remedy = "dates are read in the time column only"
     elif record == 0 and places.kind == "line":
         remedy = "put # before lines with units or remarks"
+    elif name == "t":
+        remedy = "leave out rows without a time"
     else:
         remedy = "leave the cell empty if the value is missing"
     return DataError(f"{places.format_row(record)}, column {name}: expected a number, got {cell[:60]!r}; {remedy}")

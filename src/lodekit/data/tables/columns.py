@@ -337,8 +337,8 @@ def _find_time_column(
     if have_number_names(names):
         name = channels[0] if channels else "CHANNEL"
         raise DataError(
-            f"the table has no header, so its {len(names)} columns have numbers; if none contains the time, try "
-            f"{advice.time_step} and {advice.column_mapping({name: 2})}; otherwise "
+            f"the table has no header, so its {len(names)} columns are identified by numbers; if none contains the "
+            f"time, try {advice.time_step} and {advice.column_mapping({name: 2})}; otherwise "
             f"{advice.column_mapping({'t': 1, name: 2})}"
         )
     raise DataError(

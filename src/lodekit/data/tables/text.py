@@ -391,7 +391,7 @@ def _names_without_header(head: bytes, start: int, width: int, separator: str) -
         names = [cell.strip() for cell in cells]
         if len(names) == len(set(names)) == width and not any(map(is_data_cell, names)):
             return names, f"the names of the columns are those in the comment in line {start}"
-    return [str(number) for number in range(1, width + 1)], "no header: the columns are called by their numbers"
+    return [str(number) for number in range(1, width + 1)], "no header: columns are identified by their numbers"
 
 
 #: Bytes in a block: larger blocks take more memory and are not faster.
