@@ -340,8 +340,7 @@ class LODEGP:
 
     def _read(self, t: Any, Y: Any, noise_std: Any, **options: Any) -> LoadedData:
         """Return the data from any form that `fit` accepts."""
-        exact = [name for name in self.inputs or () if isinstance(noise_std, Mapping) and name in noise_std]
-        if exact:
+        if exact := [name for name in self.inputs or () if isinstance(noise_std, Mapping) and name in noise_std]:
             raise LodekitError(
                 f"known inputs are taken as exact, got noise_std for {exact[0]}; leave it out, or leave {exact[0]} "
                 "out of inputs= to estimate it from noisy measurements"

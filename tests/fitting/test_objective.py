@@ -75,36 +75,12 @@ def test_priors_are_normalised_over_their_bounds(name: str) -> None:
     assert mass == pytest.approx(1.0, abs=1e-7)
 
 
-def test_the_density_of_the_vector_integrates_the_prior(fitted: lk.LODEGP, objective: Objective) -> None:
-    """On the scale of the search, prior times slope has mass one: what a sampler of the prior alone would see."""
-    x = fitted.fit_.optimum.x
-    position = objective.layout.index_of("c")
-
-    def density(point: float) -> float:
-        moved = x.copy()
-        moved[position] = point
-        added = objective.log_density(moved)[0] - objective.evaluate(moved)[0]
-        alone = objective.log_prior(moved)[0] - other
-        # Of the two parameters with priors the other one stays where it is.
-        return math.exp(alone + added - slope_of_other)
-
-    transform = objective.layout.transform_of("k")
-    assert transform is not None
-    where = float(x[objective.layout.index_of("k")])
-    prior = PARAMETERS["k"].prior
-    assert prior is not None
-    other = prior.log_density(transform.forward(where))[0] - prior.log_mass(*PARAMETERS["k"].interval)
-    slope_of_other = transform.log_jacobian(where)
-    mass, _ = quad(density, -30.0, 5.0, limit=200)
-    assert mass == pytest.approx(1.0, abs=1e-6)
-
-
 @pytest.mark.parametrize("limits", [(-math.inf, math.inf), (0.0, math.inf), (-math.inf, 3.0), (-1.0, 2.0)])
 def test_the_slope_of_a_transform_has_a_slope(limits: tuple[float, float]) -> None:
     transform = ParameterTransform(*limits, 0.01)
     for x in (-2.0, 0.1, 1.7):
-        assert transform.log_jacobian(x) == pytest.approx(math.log(transform.derivative(x)))
-        difference = (transform.log_jacobian(x + 1e-6) - transform.log_jacobian(x - 1e-6)) / 2e-6
+        above, below = (math.log(transform.derivative(x + step)) for step in (1e-6, -1e-6))
+        difference = (above - below) / 2e-6
         assert transform.log_jacobian_gradient(x) == pytest.approx(difference, abs=1e-8)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Objective:
-    """The log evidence plus the log prior as a function of the parameter vector, for searches, Hessians and samplers.
+    """The log evidence plus the log prior as a function of the parameter vector, for searches and Hessians.
 
     engine: Computes the log evidence, in the user's units.
     layout: The layout of the parameter vector `x`.
@@ -122,16 +122,3 @@ class Objective:
         gradient = self.layout.gradient(x, found.gradient)
         more, slope = self._explicit_log_prior(x)
         return value + more, gradient + slope
-
-    def log_density(self, x: Array) -> tuple[float, Array]:
-        """Return the unnormalised log posterior density of `x`, and its gradient, for samplers.
-
-        A prior on a parameter is a density in the parameter, so the log Jacobian of its transform is added. Entries
-        without a prior are flat on the search scale: lengthscales and standard deviations in their logarithms.
-        """
-        value, gradient = self.evaluate(x)
-        for position, number, *_ in self._parameter_priors:
-            transform, point = self.layout.transforms[number], float(x[position])
-            value += transform.log_jacobian(point)
-            gradient[position] += transform.log_jacobian_gradient(point)
-        return value, gradient

@@ -112,16 +112,8 @@ class ParameterTransform:
         share = 1.0 / (1.0 + math.exp(-max(min(x, 700.0), -700.0)))
         return (self.high - self.low) * share * (1.0 - share)
 
-    def log_jacobian(self, x: float) -> float:
-        """Return the logarithm of the derivative of `forward` at `x`."""
-        if self.is_unbounded:
-            return math.log(self.derivative(x))
-        if (single := self._single_bound) is not None:
-            return single[1] * x
-        return math.log(self.high - self.low) - abs(x) - 2.0 * math.log1p(math.exp(-abs(x)))
-
     def log_jacobian_gradient(self, x: float) -> float:
-        """Return the derivative of `log_jacobian` at `x`."""
+        """Return the derivative of the logarithm of `derivative` at `x`."""
         if self.is_unbounded:
             return math.tanh(x)
         return -math.tanh(0.5 * x) if (single := self._single_bound) is None else single[1]

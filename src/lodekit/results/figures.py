@@ -745,9 +745,7 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
             approximation = -0.5 * (steps / (left * spread)) ** 2
     if found.identified:
         # Far from an interval, values on the search scale may grow exponentially.
-        low, high = found.interval
-        margin = 0.6 * (high - low)
-        shown = (values > low - margin) & (values < high + margin)
+        shown = np.abs(values - np.mean(found.interval)) < 1.1 * np.ptp(found.interval)
         values, curve = values[shown], curve[shown]
         approximation = None if approximation is None else approximation[shown]
     widened = f", widened for correlated residuals (std error times {widening:.2g})" * (widening > 1.05)

@@ -111,9 +111,8 @@ def open_data_file(
     used = [item.column for item in split] or used
     names = {f"c{number}": column for number, column in enumerate(used, 1)}
     if not names:
-        reasons = [f"{name} {why}" for name, why in preview.skipped_columns.items()]
-        unused = f" ({'; '.join(reasons)})" if reasons else ""
-        raise DataError(f"{path.name}: expected a column of numbers beside the time, got none{unused}; add one")
+        unused = "; ".join(f"{name} {why}" for name, why in preview.skipped_columns.items()) or "there is no other"
+        raise DataError(f"{path.name}: expected a column of numbers beside the time, got none ({unused}); add one")
     if preview.time is None and dt is None:
         return DataFile(path, preview, {}, (0.0, 0.0))
     columns = dict(names) if preview.time is None else {**names, "t": preview.time.name}

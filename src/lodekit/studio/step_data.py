@@ -204,8 +204,8 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
             st.rerun()
         elif new != window:
             given, whole = clock.format_times(*new), clock.format_times(*span)
-            text = f"{names[0]!r} must be earlier than {names[1]!r}, got {given}; the record is between {whole}."
-            show_notice(text, "warning")
+            order = f"{names[0]!r} must be earlier than {names[1]!r}"
+            show_notice(f"{order}, got {given}; the record is between {whole}.", "warning")
 
     all_of_it, split = st.columns(2)
     if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):

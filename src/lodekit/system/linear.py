@@ -110,9 +110,8 @@ class LinearFormBuilder:
         value = form.affine_term.as_scalar()
         if form.channels or value is None:
             hint = self._suggest_declaration(list(form.channels)[:1]) if form.channels else ""
-            name = next(iter(form.channels), "")
-            received = f", got the channel {name}; a parameter needs another name" if name else ""
-            raise EquationError(f"expected {role} made of numbers and parameters only{received}.{hint}", node.place)
+            got = "".join([f", got the channel {name}; a parameter needs another name" for name in form.channels][:1])
+            raise EquationError(f"expected {role} made of numbers and parameters only{got}.{hint}", node.place)
         return value
 
     def _constant(self, value: Scalar) -> signals.LinearForm:
