@@ -196,16 +196,15 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
             pairs = zip(given, dates, read, window, strict=True)
             new = tuple(old if text == date else edge for text, date, edge, old in pairs)
         else:
-            fields = zip((column.number_input for column in columns), names, window, keys, strict=True)
-            new = tuple(edit_value(*field, format="%.6g") for field in fields)
+            edges = zip(columns, names, window, keys, strict=True)
+            new = tuple(edit_value(c.number_input, n, edge, k, format="%.6g") for c, n, edge, k in edges)
         low, high = max(new[0], span[0]), min(new[1], span[1])
         if new != window and low < high:
             controller.set_window(low, high, for_validation=for_validation)
             st.rerun()
         elif new != window:
-            given, whole = clock.format_times(*new), clock.format_times(*span)
-            order = f"{names[0]!r} must be earlier than {names[1]!r}"
-            show_notice(f"{order}, got {given}; the record is between {whole}.", "warning")
+            order, got = f"{names[0]!r} must be earlier than {names[1]!r}", clock.format_times(*new)
+            show_notice(f"{order}, got {got}; the record is between {clock.format_times(*span)}.", "warning")
 
     all_of_it, split = st.columns(2)
     if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):
