@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import lodekit as lk
+from lodekit.diagnostics import profile_likelihood as profiles
 from lodekit.diagnostics.identifiability import IdentifiabilityResult, find_flat_combinations
 from lodekit.diagnostics.profile_likelihood import ProfileSide, profile_interval, profile_likelihood
 from lodekit.fitting.lbfgs import Optimum
@@ -336,3 +337,15 @@ def test_a_bound_on_one_side_is_stated_as_it_is_widened_for_correlated_residuals
     assert gp.fit_.diagnosis.widening["a"] > 1.5
     assert found.note == f"at most {found.interval[1]:.3g} (95 %)"
     assert any(found.note in text for text in gp.warnings_)
+
+
+def test_a_profile_that_falls_like_a_cliff_ends_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No point near the end of the interval may be found; then the path would seem to have no end."""
+    surface = SimpleNamespace(optimum_point=np.zeros(1), relative_value=lambda x: -1.6 if x[0] < 0.15 else -100.0)
+    monkeypatch.setattr(profiles, "profile_point", lambda _, x, position, target, path, retry: np.array([target]))
+    path: list[Any] = [(surface.optimum_point, 0.0)]
+    found = profiles._trace_profile(surface, 0, lambda move: move, 0.1, 2.0, 3.0, path)  # type: ignore[arg-type]
+    assert found[-1][0] == 2.0
+    assert 0.14 < found[-2][1] < 0.15 < found[-1][1] < 0.16
+    assert path[-1][1] == -100.0
+    assert path[-1][0][0] == found[-1][1]

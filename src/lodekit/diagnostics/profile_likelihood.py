@@ -245,7 +245,7 @@ def _trace_profile(
     the path.
     """
     found, x = [(0.0, 0.0)], surface.optimum_point
-    outside, is_known = math.inf, False
+    outside, beyond = math.inf, (x, -math.inf)
     for _ in range(16):
         reached, moved = found[-1]
         if reached >= target_root or moved >= max_move:
@@ -266,7 +266,7 @@ def _trace_profile(
             if not new > 1.3 * target_root:
                 break
         if new > 1.3 * target_root:
-            outside, is_known = moved + step, bool(np.isfinite(new))
+            outside, beyond = moved + step, (point, height)
             std_error = max(step / (new - reached), 0.05 * step / target_root) if np.isfinite(new) else 0.2 * std_error
             continue
         std_error = float(np.clip(step / max(new - reached, 1e-6), 0.3 * std_error, 3.0 * std_error))
@@ -284,8 +284,9 @@ def _trace_profile(
             found.insert(-1, (new, move))
             path.insert(-1, (point, height))
     # If the objective is not finite there, the profile is not known to fall.
-    if found[-1][0] < target_root and is_known:
+    if found[-1][0] < target_root and np.isfinite(beyond[1]):
         found.append((target_root, outside))
+        path.append(beyond)
     return found
 
 
