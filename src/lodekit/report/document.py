@@ -53,7 +53,7 @@ from lodekit.support.text import (
     significant_digits,
     with_suggestions,
 )
-from lodekit.system.dimensions import derive_units, white_noise_unit
+from lodekit.system.dimensions import white_noise_unit
 from lodekit.system.display import equations_to_mathml, format_analysis
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import AT_BOUND_MESSAGES, NORMAL_QUANTILE_95, NOT_IDENTIFIED_MESSAGE, Estimate
@@ -317,8 +317,7 @@ def make_report(
     """
     if not isinstance(gp, LODEGP):
         raise LodekitError(f"expected a fitted model, LODEGP(system).fit(t, Y), got {type(gp).__name__}")
-    known = parse_units(gp.fit_, units)
-    every = {**derive_units(gp.system, known), **known}
+    every = parse_units(gp.fit_, units)
     subject = ReportContext(gp, every, str(source), check_truth(truth), check_span(span, gp.fit_.setup.default_window))
     named = f"Fit to {source}" if source else "Fit of a linear ODE system"
     page = HtmlPage(title or gp.fit_.labels.title or named, _lead_sentence(subject))

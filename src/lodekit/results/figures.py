@@ -32,6 +32,7 @@ from lodekit.support.arguments import Array, IndexArray, as_float_array, as_time
 from lodekit.support.interval_means import observable_unit
 from lodekit.support.progress import track_progress
 from lodekit.support.text import format_quantity
+from lodekit.system.dimensions import derive_units
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 _N_TIMES = 400
@@ -69,12 +70,12 @@ def parse_texts(given: str | Sequence[str], what: str) -> list[str]:
 
 
 def parse_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return units by name."""
+    """Return units by name, with those of parameters that follow from others."""
     if units is None:
-        units = fit.labels.units
+        return fit.units
     if not isinstance(units, Mapping) or not all(isinstance(text, str) for pair in units.items() for text in pair):
         raise LodekitError(f"expected units as a dict of names to texts, such as {{'t': 's'}}, got {units!r}")
-    return units
+    return {**derive_units(fit.system, units), **units}
 
 
 def select_records(fit: Fit, record: str | int | None) -> tuple[Fit, ...]:

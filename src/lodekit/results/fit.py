@@ -33,6 +33,7 @@ from lodekit.support.arguments import Array, as_times
 from lodekit.support.labels import Labels
 from lodekit.support.progress import track_progress
 from lodekit.support.text import join_list
+from lodekit.system.dimensions import derive_units
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import Estimate, estimate_parameters, inflated_quantile, satterthwaite_dof
 from lodekit.uncertainty.laplace import LaplaceApproximation
@@ -387,6 +388,11 @@ class Fit:
     def observables(self, names: Sequence[str]) -> Observables:
         """Return compiled observables in the user's units."""
         return self.setup.observable_compiler.compile_unscaled(names, self.prior.units)
+
+    @cached_property
+    def units(self) -> dict[str, str]:
+        """The units of time, channels and parameters by name, as far as they are known or follow from known ones."""
+        return {**derive_units(self.system, self.labels.units), **self.labels.units}
 
     @cached_property
     def clock(self) -> TimeReference:

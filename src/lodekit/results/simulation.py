@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 
 from lodekit.data.inputs import HoldType, InputSignal
 from lodekit.data.records import Scaling
-from lodekit.data.tables.frames import is_time_index
+from lodekit.data.sources import load_data
+from lodekit.data.tables.frames import is_dataframe, is_time_index
 from lodekit.errors import DataError, LodekitError
 from lodekit.fitting.settings import resolve_parameter_value
 from lodekit.inference.kalman.state_space import disturbance_response_variance
@@ -308,8 +309,8 @@ def simulate_response(
 
     Parameters
     ----------
-    t : array-like, shape (n,)
-        Times, in any order; dates if the fit had dates.
+    t : array-like, shape (n,), or DataFrame
+        Times, in any order; dates if the fit had dates. Or, without `inputs`, a table with times and inputs in columns.
     inputs : dict of str to (times, values), values at the times `t`, number, or InputSignal
         New inputs by channel, with the interpolation of the fitted ones.
     start : {"rest", "steady", "begin", "end"} or dict of str to float
@@ -359,6 +360,8 @@ def simulate_response(
     # All records share the estimates.
     fit = fit.record_fits[0] if _is_new_start(start) and record is None else fit.for_record(record)
     texts, single = parse_observables(fit, observable)
+    if inputs is None and is_dataframe(t):
+        t, inputs = _read_inputs(fit, t)
     times, uncertain = fit.parse_times(t), arguments.includes_parameter_uncertainty(parameters)
     signals = _parse_inputs(fit, inputs, times)
     mean, variance = np.zeros((2, 0, len(texts)))
@@ -427,6 +430,14 @@ def _add_model_error(fit: Fit, texts: Sequence[str], elapsed: Array, variance: A
     """Return variances of a free run including model error, (n, o), given the time since its start."""
     unexplained = np.array([fit.unexplained_std.get(text, 0.0) for text in texts])
     return np.asarray(widen_free_run(fit, texts, elapsed, variance) + unexplained**2)
+
+
+def _read_inputs(fit: Fit, table: Any) -> tuple[Array, dict[str, tuple[Array, Array]]]:
+    """Return the times in a table, shape (n,), and the inputs with their times."""
+    options = {"since": fit.clock.origin, **fit.labels.read_options}
+    series = load_data(table, channels=tuple(fit.measurements.inputs), **options).measurements.series
+    times = np.unique(np.concatenate([item.times for item in series]))
+    return times, {item.observable: (item.times, item.values) for item in series}
 
 
 def _parse_inputs(fit: Fit, inputs: Any, times: Array) -> dict[str, InputSignal]:

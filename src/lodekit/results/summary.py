@@ -151,8 +151,8 @@ def summary(fit: Fit) -> Summary:
     known = fit.system, fit.labels.units, fit.measurements.names
     found = {name: white_noise_unit(known[0], name, *known[1:]) for name in white}
     units = {f"amplitude of {name} (std)": short for name, (short, words) in found.items() if short == words}
-    others = {f"{name} [{units[name]}]" if name in units else name: value for name, value in others.items()}
-    others |= {f"noise ({name})": value for name, value in fit.noise.items()}
+    others = {_with_unit(name, units.get(name)): value for name, value in others.items()}
+    others |= {_with_unit(f"noise ({name})", fit.units.get(name)): value for name, value in fit.noise.items()}
     shares = fit.diagnosis.explained_variance
     others |= {f"variance explained ({name}){minimum}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
     others |= {
@@ -161,13 +161,18 @@ def summary(fit: Fit) -> Summary:
         if check.whiteness is not None
     }
     notes = (*fit.input_notes, *fit.remarks, *fit.notes)
-    text = "\n".join([format_summary(title, estimates, others, fit.warnings), *(f"Note: {n}" for n in notes)])
+    named = {_with_unit(name, fit.units.get(name)): each for name, each in estimates.items()}
+    text = "\n".join([format_summary(title, named, others, fit.warnings), *(f"Note: {n}" for n in notes)])
     lines = [[name, each if isinstance(each, str) else f"{each:.5g}"] for name, each in others.items()]
     table = html_table(["other results", "value"], lines)
     parts = [html_list(fit.warnings, "warning"), _format_parameters_html(fit, estimates), table]
     parts += [html_list(notes, "soft"), glossary_html()]
     lead = "; ".join(f"{name.lower()} {value}" for name, value in title)
     return Summary(text, notebook_card("LODE-GP results", lead, parts))
+
+
+def _with_unit(name: str, unit: str | None) -> str:
+    return f"{name} [{unit}]" if unit else name
 
 
 def displayed_hyperparameters(fit: Fit) -> dict[str, float | str]:
@@ -189,7 +194,7 @@ def _format_parameters_html(fit: Fit, estimates: Mapping[str, Estimate]) -> str:
     """Return the parameters as an HTML table; empty if there are none."""
     lines = []
     for name, found in estimates.items():
-        unit, error = fit.labels.units.get(name, ""), found.std_error
+        unit, error = fit.units.get(name, ""), found.std_error
         value = format_number(found.value, error if found.has_interval else 0.0).replace("nan", "–")
         own = [f"{error:.2g}", " to ".join(format_number(edge, error) for edge in found.interval)]
         lines.append([name, value, *(own if found.has_interval else ["–", "–"]), unit, found.note])

@@ -30,7 +30,6 @@ from lodekit.support.arguments import Array
 from lodekit.support.files import MODEL_FILE, write_atomically
 from lodekit.support.progress import listening
 from lodekit.system.delays import undelayed_name
-from lodekit.system.dimensions import derive_units
 from lodekit.system.files import read_system_file
 from lodekit.system.system import System
 from lodekit.workflow import pipeline
@@ -99,7 +98,7 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         "window": window,
         "span": gp.fit_.clock.format_times(*window).replace(" and ", " to "),
         "inputs": {n: [float(u.values.min()), float(u.values.max())] for n, u in inputs},
-        "units": {**derive_units(gp.system, gp.labels_["units"]), **gp.labels_["units"]},
+        "units": gp.fit_.units,
         "equations": list(gp.system.equations),
         "channels": list(gp.system.plain_channels),
         "figures": {

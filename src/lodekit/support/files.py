@@ -244,7 +244,8 @@ def read_archive(path: str | Path, what: str = "a saved lodekit model") -> tuple
         RuntimeError,
         TypeError,
     ) as problem:
-        raise StorageError(f"{source} is not {what}: {problem}") from None
+        reason = "lodekit has not written it" if isinstance(problem, zipfile.BadZipFile) else problem
+        raise StorageError(f"{source} is not {what}: {reason}") from None
 
 
 def _as_path(path: str | Path) -> Path:

@@ -174,7 +174,7 @@ def _read_toml(place: Path) -> dict[str, Any]:
         # Windows editors write a byte order mark, which "utf-8-sig" removes.
         return tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
-        raise SystemFileError(f"{place} is not a TOML file: {problem}") from None
+        raise SystemFileError(f'{place} is not a TOML file: {problem}; text needs quotes, as in u = "hold"') from None
 
 
 def _check_keys(place: Path, where: str, table: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
