@@ -297,7 +297,7 @@ def test_the_area_below_a_spectrum_is_the_prior_variance(latent: str, prior: str
 
 
 def test_without_free_functions_there_is_no_spectrum(decaying: lk.LODEGP) -> None:
-    assert "no free function moves x" in texts(decaying.plot_spectrum().axes[0])
+    assert "no free function drives x" in texts(decaying.plot_spectrum().axes[0])
 
 
 @pytest.mark.parametrize("name", FIGURES)

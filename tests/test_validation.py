@@ -425,7 +425,7 @@ def test_what_is_unknown_of_parameters_is_no_miss() -> None:
     assert misses(slope[None, :]) == ()
     told = misses(0.01 * slope[None, :])
     assert "band too narrow" in told[0]
-    assert any("errors are correlated with u (" in text and "delay(u, T)" in text for text in told)
+    assert any("errors are correlated with u (" in text and "delay(u, Td)" in text for text in told)
     # Errors of the parameters leave the band in a body: few rows are told apart by them.
     body = ValidationErrors("y", times, noise + slope, np.ones(400), slope[None, :])
     assert (

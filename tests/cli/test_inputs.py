@@ -166,7 +166,7 @@ def test_simulations_from_rest_mention_values_far_from_the_record(folder: Path) 
     known = ("--positive", "tau", "--set", "tau=3", "--input", "u=hold", "--no-figures", "--restarts", "1")
     assert run("fit", "tau*y' + y = u", "warm.csv", *known, cwd=folder).returncode == 0
     done = run("simulate", "warm-fit", "plan.csv", cwd=folder)
-    assert "from rest, y starts at 0, far from the record; try --start steady" in done.stderr
+    assert "from rest, y starts at 0, far from the record; try --start end or steady" in done.stderr
     assert not run("simulate", "warm-fit", "plan.csv", "--start", "steady", cwd=folder).stderr
 
 

@@ -86,7 +86,7 @@ def test_check_prints_the_certificate(fitted: Fitted) -> None:
         (("validate", "MODEL", "heating.csv", "--given", "u", "--start", "soon"), "or a number of rows, got 'soon'"),
         (("predict", "MODEL", "--ahead", "3 hous"), "unknown unit in '3 hous'"),
         (("predict", "MODEL", "--n", "0"), "--n"),
-        (("predict", "MODEL", "--ahead", "2", "--n", "5"), "expected no --from, --to, --n, --at"),
+        (("predict", "MODEL", "--ahead", "2", "--n", "5"), "remove --from, --to, --n and --at"),
         (("predict", "MODEL", "--at", "x.csv", "--n", "5"), "got both"),
         (("predict", "MODEL", "--at", "x.csv", "--from", "1"), "got both"),
         (("predict", "MODEL", "--observable", "f9"), "f9"),

@@ -344,7 +344,7 @@ def test_a_profile_that_falls_like_a_cliff_ends_beyond_it(monkeypatch: pytest.Mo
     surface = SimpleNamespace(optimum_point=np.zeros(1), relative_value=lambda x: -1.6 if x[0] < 0.15 else -100.0)
     monkeypatch.setattr(profiles, "profile_point", lambda _, x, position, target, path, retry: np.array([target]))
     path: list[Any] = [(surface.optimum_point, 0.0)]
-    found = profiles._trace_profile(surface, 0, lambda move: move, 0.1, 2.0, 3.0, path)  # type: ignore[arg-type]
+    found = profiles.trace_profile(surface, 0, lambda move: move, 0.1, 2.0, 3.0, path)  # type: ignore[arg-type]
     assert found[-1][0] == 2.0
     assert 0.14 < found[-2][1] < 0.15 < found[-1][1] < 0.16
     assert path[-1][1] == -100.0

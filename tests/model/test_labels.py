@@ -79,7 +79,7 @@ def test_a_file_with_a_short_array_is_refused(walk: lk.LODEGP, tmp_path: Path) -
     walk.save(tmp_path / "walk.lodekit")
     state, arrays, _ = read_archive(tmp_path / "walk.lodekit")
     write_archive(tmp_path / "cut.lodekit", state, {**arrays, "at_bound": arrays["at_bound"][:-1]})
-    with pytest.raises(lk.LodekitError, match="does not fit its own system"):
+    with pytest.raises(lk.LodekitError, match="does not match its own system"):
         lk.LODEGP.load(tmp_path / "cut.lodekit")
 
 

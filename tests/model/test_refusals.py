@@ -160,7 +160,7 @@ def test_more_bad_input_is_refused(heated: lk.LODEGP, tmp_path: Path) -> None:
         (lambda: heated.log_evidence({"a": np.nan}), "finite number"),
         (lambda: heated.log_evidence(["a"]), "as a dict"),  # type: ignore[arg-type]
         (lambda: heated.sample(TIMES, True), "whole number"),
-        (lambda: heated.sample([1e9], 1), "too many waves"),
+        (lambda: heated.sample([1e9], 1), "too many Fourier features"),
         (lambda: heated.save(None), "path of a file"),  # type: ignore[arg-type]
         (lambda: lk.LODEGP.load(None), "path of a file"),  # type: ignore[arg-type]
     ]
@@ -243,7 +243,7 @@ def test_a_channel_without_values_is_told() -> None:
 def test_two_rows_are_too_few() -> None:
     system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
     gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0], {"x": [1.0, 0.4]})
-    few = "too few measurements (2) for 3 parameters, initial values and noise levels"
+    few = "there are 2 measurements for 3 unknowns (parameters, initial values and noise levels)"
     assert any(few in text for text in gp.warnings_)
 
 
@@ -256,7 +256,7 @@ def test_no_interval_is_given_if_nothing_is_left_for_the_noise(rows: int) -> Non
     system = lk.System("tau*y' + y = K*u", parameters={"tau": free, "K": free})
     gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": np.ones(rows)})
     assert not any(estimate.identified for estimate in gp.parameters_.values())
-    assert any(f"too few measurements ({rows}) for 4 parameters" in text for text in gp.warnings_)
+    assert any(f"there are {rows} measurements for 4 unknowns" in text for text in gp.warnings_)
 
 
 def test_a_constant_record_tells_nothing_and_prints_no_nan() -> None:

@@ -176,7 +176,12 @@ def _read_equations(
     except EquationError as problem:
         if not problem.undeclared:
             raise
-        known = (*external_channels, *arguments.parse_names(param), *arguments.parse_names(positive))
+        if signals := [name for name in problem.undeclared if name in external_channels]:
+            raise LodekitError(
+                f"{signals[0]} is an input or a disturbance and multiplies a channel, so the equations are not linear; "
+                "linearise the product, or declare a constant with --param instead"
+            ) from None
+        known = (*arguments.parse_names(param), *arguments.parse_names(positive))
         constants = [name for name in _guess_parameters(source, data[0]) if name not in known]
         raise EquationError(str(problem), undeclared=constants) from None
 

@@ -345,7 +345,7 @@ def convergence_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]
 
 
 def describe_poor_optimum(nats: float, poor: Sequence[str], fixed: Sequence[str], *, is_loud: bool) -> str:
-    """Return a sentence on the null model: its gain in nats, the observables that it explains better, fixed values."""
+    """Return a sentence on the null model: its gain, and what it explains better."""
     values = f"the fixed values ({', '.join(fixed)}), " if fixed else ""
     loud = ", or their noise is larger than stated" * is_loud
     return (
@@ -373,7 +373,7 @@ def collect_warnings(
         found += constant_input_warnings(measurements)
     found += outlier_warnings({check.title: check.outliers for check in checks}, clock)
     n_unknown = count_unknowns(setup.objective, len(setup.record_setups))
-    # With fewer measurements than unknowns, limits of the search mean nothing.
+    # Limits mean nothing there.
     unneeded = _unneeded_parameters(layout, estimates) if measurements.size >= n_unknown else {}
     counts = {"n_measurements": measurements.size, "n_unknown": n_unknown}
     found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates, unneeded, counts)]
@@ -510,7 +510,7 @@ def describe_input_correlation(check: ResidualCheck, name: str, time_unit: str =
 
 
 def describe_coloured_noise(check: ResidualCheck) -> str:
-    """Return the suggestion to model white-noise disturbances as coloured; empty if nothing suggests it."""
+    """Return the suggestion to model white-noise disturbances as coloured; empty without any."""
     white = join_list(check.white, "or")
     return f'"matern-1/2" (correlated in time) instead of "white" for {white}' * check.suggests_coloured_noise
 
@@ -591,7 +591,7 @@ def _describe_remedy(check: ResidualCheck) -> str:
 def residual_warnings(
     checks: Sequence[ResidualCheck], noise: NoiseModel, clock: TimeReference, *, widening: float = math.nan
 ) -> list[str]:
-    """Return what the residuals suggest against a fit, with what to try; empty if they look like noise."""
+    """Return what residuals suggest against a fit, and what to try; empty if they look like noise."""
     found = outlier_warnings({check.title: check.outliers for check in checks}, clock)
     found += [
         describe_check(check, clock.unit, widening) + _describe_remedy(check)
@@ -643,8 +643,6 @@ def describe_input(
     --------
     >>> describe_input("u", "hold", 12, 0)
     'u: known input, held constant between its 12 samples'
-    >>> describe_input("u", "linear", 2, 1)
-    'u: known input, interpolated linearly between its 2 samples, 1 missing sample bridged'
     """
     way = "held constant" if kind == "hold" else "interpolated linearly"
     between = f"between its {samples} samples" if samples != 1 else "from its only sample"

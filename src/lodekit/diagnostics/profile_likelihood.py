@@ -193,7 +193,7 @@ def profile_interval(
         far = transform.distance(value, transform.forward(last))
         path: ProfilePath = [(land.optimum_point, 0.0)]
         with np.errstate(all="ignore"):
-            points = _trace_profile(land, position, at, std_error, target_root, far, path)
+            points = trace_profile(land, position, at, std_error, target_root, far, path)
         roots, moves = np.array(points).T
         is_unbounded = bool(roots[-1] < target_root)
 
@@ -230,7 +230,7 @@ def _interpolate_move(roots: Array, moves: Array, std_error: float, root_drop: f
 _MAX_ROOT_STEP = 0.4
 
 
-def _trace_profile(
+def trace_profile(
     surface: ObjectiveSurface,
     position: int,
     at: Callable[[float], float],

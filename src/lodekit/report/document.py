@@ -29,7 +29,7 @@ from lodekit.report.panels import (
 )
 from lodekit.report.time_series import add_residuals_section, channels_caption, channels_figure
 from lodekit.results.certificate import Certificate, pointwise_equations
-from lodekit.results.figures import parse_units
+from lodekit.results.fit import parse_units
 from lodekit.results.state_space import (
     FittedStateSpace,
     Uncertain,
@@ -210,7 +210,7 @@ def add_reproduction_section(page: HtmlPage, context: ReportContext, command: st
         page.add_paragraph("On the command line:")
         page.add_code(command)
     page.add_paragraph("In Python:")
-    page.add_code(code or generate_python(context.gp, context.source))
+    page.add_code(code or generate_python(context.gp, context.source, context.units))
     seed = context.fit.settings.random_state
     seeded = f"random seed {seed}" if seed is not None else "no random seed: starting points differ between runs"
     page.add_paragraph(f"Created by lodekit {__version__}, {seeded}.", "note")
@@ -230,7 +230,7 @@ def generate_system_code(system: System) -> list[str]:
     return [*lines, f"    channels={_to_python_literal(system.plain_channels)},", *chosen, ")"]
 
 
-def generate_python(gp: LODEGP, source: str = "") -> str:
+def generate_python(gp: LODEGP, source: str = "", units: Mapping[str, str] | None = None) -> str:
     """Return Python code that defines and fits the same model."""
     kept, lines = gp.fit_.measurements, ["import lodekit as lk", "", *generate_system_code(gp.system)]
     defaults = {key: option.default for key, option in inspect.signature(LODEGP).parameters.items()}
@@ -245,10 +245,11 @@ def generate_python(gp: LODEGP, source: str = "") -> str:
     else:
         where = f", from {' '.join(source.splitlines())}" if source else ""
         is_known = any(not item.n_unknown_noise for item in kept.observable_statistics)
-        told = "; noise_std: the known standard deviations of the noise" * is_known
-        lines.append(f"# t: times; Y: a dict or table of {', '.join((*kept.names, *kept.inputs))}{where}{told}")
-        units = f", units={dict(gp.fit_.labels.units)!r}" if gp.fit_.labels.units else ""
-        lines.append(f"gp = {model}.fit(t, Y{', noise_std=noise_std' * is_known}{units})")
+        noise = "; noise_std: the known standard deviations of the noise" * is_known
+        lines.append(f"# t: times; Y: a dict or table of {', '.join((*kept.names, *kept.inputs))}{where}{noise}")
+        told = {name: unit for name, unit in (units or {}).items() if name in ("t", *gp.system.plain_channels)}
+        more = ", noise_std=noise_std" * is_known + f", units={told!r}" * bool(told)
+        lines.append(f"gp = {model}.fit(t, Y{more})")
     return "\n".join([*lines, "print(gp.summary())"])
 
 

@@ -17,7 +17,7 @@ from lodekit.diagnostics.residual_tests import cumulative_periodogram, cumulativ
 from lodekit.errors import AlgebraError, LodekitError
 from lodekit.prior.channel_prior.channel_spectrum import prior_spectral_density
 from lodekit.results.certificate import compute_mean_residuals, pointwise_equations
-from lodekit.results.fit import Fit
+from lodekit.results.fit import Fit, parse_units
 from lodekit.results.prediction import predict, sample
 from lodekit.results.state_space import (
     FittedStateSpace,
@@ -32,7 +32,6 @@ from lodekit.support.arguments import Array, IndexArray, as_float_array, as_time
 from lodekit.support.interval_means import observable_unit
 from lodekit.support.progress import track_progress
 from lodekit.support.text import format_quantity
-from lodekit.system.dimensions import derive_units
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 _N_TIMES = 400
@@ -67,15 +66,6 @@ def parse_texts(given: str | Sequence[str], what: str) -> list[str]:
     if not found or not all(isinstance(text, str) for text in found):
         raise LodekitError(f"expected {what} as a text or a list of texts, got {given!r}")
     return found
-
-
-def parse_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return units by name, with those of parameters that follow from others."""
-    if units is None:
-        return fit.units
-    if not isinstance(units, Mapping) or not all(isinstance(text, str) for pair in units.items() for text in pair):
-        raise LodekitError(f"expected units as a dict of names to texts, such as {{'t': 's'}}, got {units!r}")
-    return {**derive_units(fit.system, units), **units}
 
 
 def select_records(fit: Fit, record: str | int | None) -> tuple[Fit, ...]:

@@ -523,6 +523,15 @@ def fit_measurements(setup: FitSetup, initial_point: Array | None = None, labels
         return fit
 
 
+def parse_units(fit: Fit, units: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return units by name, with those of parameters that follow from others."""
+    if units is None:
+        return fit.units
+    if not isinstance(units, Mapping) or not all(isinstance(text, str) for pair in units.items() for text in pair):
+        raise LodekitError(f"expected units as a dict of names to texts, such as {{'t': 's'}}, got {units!r}")
+    return {**derive_units(fit.system, units), **units}
+
+
 def fit_at_point(
     setup: FitSetup, x: Array, labels: Labels | None = None, verdicts: Mapping[str, IdentifiabilityResult] | None = None
 ) -> Fit:

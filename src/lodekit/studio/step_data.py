@@ -183,11 +183,10 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
 
     def edit(label: str, window: tuple[float, float], columns: Sequence[Any], *, for_validation: bool) -> None:
         names = (f"{label} from", f"{label} to")
-        keys = [f"{name}-{own.revision}" for name in names]
         if clock.has_dates:
             dates = [f"{date:%Y-%m-%d %H:%M:%S}" for date in clock.to_dates(window)]
-            fields = zip(columns, names, dates, keys, strict=True)
-            given = [edit_value(column.text_input, name, date, key) for column, name, date, key in fields]
+            fields = zip(columns, names, dates, strict=True)
+            given = [edit_value(column.text_input, name, date, name) for column, name, date in fields]
             try:
                 read = [clock.parse_time(text.strip(), name) for text, name in zip(given, names, strict=True)]
             except LodekitError as problem:
@@ -196,8 +195,8 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
             pairs = zip(given, dates, read, window, strict=True)
             new = tuple(old if text == date else edge for text, date, edge, old in pairs)
         else:
-            edges = zip(columns, names, window, keys, strict=True)
-            new = tuple(edit_value(c.number_input, n, edge, k, format="%.6g") for c, n, edge, k in edges)
+            edges = zip(columns, names, window, strict=True)
+            new = tuple(edit_value(column.number_input, n, value, n, format="%.6g") for column, n, value in edges)
         low, high = max(new[0], span[0]), min(new[1], span[1])
         if new != window and low < high:
             controller.set_window(low, high, for_validation=for_validation)
@@ -216,6 +215,10 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
         controller.change(window=(None, None))
         controller.set_window(edge, span[1], for_validation=True)
         st.rerun()
+    if st.session_state.get("windows of revision") != own.revision:
+        for name in ("Fit from", "Fit to", "Validate from", "Validate to"):
+            st.session_state.pop(f"{name} before", None)
+        st.session_state["windows of revision"] = own.revision
     fields = st.columns(4)
     edit("Fit", fitted, fields[:2], for_validation=False)
     if is_one:

@@ -191,10 +191,9 @@ class LinearFormBuilder:
             undeclared = self._find_undeclared(both)
             plain = a != b and all(list(map(len, form.channels.values())) == [1] for form in (first, second))
             remedy = self._suggest_declaration(both)
-            if plain:
+            if plain and not undeclared:
                 near = f"near {a} = {a}_0 and {b} = {b}_0 write {b}_0*{a} + {a}_0*{b} - {a}_0*{b}_0"
-                case = "If both change with time" if undeclared else "Otherwise"
-                remedy += f". {case}, linearise it: {near}, with numbers for {a}_0 and {b}_0"
+                remedy += f". Otherwise linearise it: {near}, with numbers for {a}_0 and {b}_0"
             raise EquationError(f"product of {names}: the equation is not linear.{remedy}", node.place, undeclared)
         if not first.channels and not second.channels:
             if len(first.affine_term.terms) * len(second.affine_term.terms) > signals.MAX_SIGNAL_TERMS:
