@@ -333,3 +333,22 @@ def test_a_page_is_drawn_again_if_another_tab_changed_the_session(monkeypatch: p
     follow(own)
     assert runs
     server.close()
+
+
+def test_a_page_is_drawn_again_once_if_an_entry_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lodekit.studio import components
+    from lodekit.studio.controller import SessionController
+
+    own = Patient().open()
+    runs: list[int] = []
+    state = {"drawn": own.state, "b-a": "", "b-a before": ""}
+    monkeypatch.setattr(st, "session_state", state)
+    monkeypatch.setattr(st, "rerun", lambda: runs.append(1))
+    follow: Callable[[SessionController], None] = components.follow_other_tabs.__wrapped__
+    follow(own)
+    assert not runs
+    state["b-a"] = "0.1 to 5"
+    follow(own)
+    # An entry that is refused, such as a window outside the record, stays as it is.
+    follow(own)
+    assert len(runs) == 1

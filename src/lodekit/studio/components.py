@@ -166,8 +166,14 @@ def store_edit(controller: SessionController, session: StudioSession) -> None:
 
 @st.fragment(run_every=1.0)
 def follow_other_tabs(controller: SessionController) -> None:
-    """Redraw the page if the session was changed in another tab."""
-    if st.session_state.get("drawn") != controller.state:
+    """Redraw the page if the session was changed in another tab, or if an entry was sent while the page changed.
+
+    Streamlit drops the run of a fragment that has moved on the page meanwhile; the entry would wait for the next one.
+    """
+    state = st.session_state
+    waiting = {key: state[key] for key in state if state.get(f"{key} before", state[key]) != state[key]}
+    if state.get("drawn") != controller.state or waiting != state.get("waiting", {}):
+        state["waiting"] = waiting
         st.rerun()
 
 
