@@ -339,7 +339,8 @@ def test_a_page_is_drawn_again_once_if_an_entry_waits(monkeypatch: pytest.Monkey
     from lodekit.studio import components
     from lodekit.studio.controller import SessionController
 
-    own = Patient().open()
+    server = Patient()
+    own = server.open()
     runs: list[int] = []
     state = {"drawn": own.state, "b-a": "", "b-a before": ""}
     monkeypatch.setattr(st, "session_state", state)
@@ -352,3 +353,4 @@ def test_a_page_is_drawn_again_once_if_an_entry_waits(monkeypatch: pytest.Monkey
     # An entry that is refused, such as a window outside the record, stays as it is.
     follow(own)
     assert len(runs) == 1
+    server.close()
