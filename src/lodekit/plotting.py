@@ -929,6 +929,7 @@ def draw_parameter(
     set_axis_scale(ax, "x", np.append(points[seen], estimate))
     number = escape_mathtext(f"{name} = {estimate:.5g}" + (f" {unit}" if unit else ""))
     number += "" if interval is None else f"  [{interval[0]:.5g}, {interval[1]:.5g}]"
+    number = number.replace("  [", "\n[") if len(number) > 40 else number
     ax.set_title(f"{number}\n{note}" if note else number, fontsize=SMALL_FONT_SIZE, loc="left", pad=4)
     ax.set_xlabel(name_with_unit(name, unit))
 

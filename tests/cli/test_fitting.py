@@ -303,7 +303,9 @@ def test_several_files_are_several_records(tmp_path: Path) -> None:
         f"run{k}.csv": 50 for k in (1, 2, 3)
     }
     assert content["parameters"]["tau"]["value"] == pytest.approx(3.0, rel=0.05)
-    assert content["notes"][0].startswith("3 records, each with its own initial state and free functions: run1.csv,")
+    assert content["notes"][0].startswith(
+        "3 records, each with its own initial state and free functions, if any: run1.csv,"
+    )
     with (tmp_path / "fit" / "predictions.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {name: sum(row["record"] == name for row in rows) for name in content["records"]} == dict.fromkeys(

@@ -8,7 +8,7 @@ import pytest
 from lodekit.data.observations import parse_observations
 from lodekit.data.sources import load_data
 from lodekit.data.tables import parse_mapping
-from lodekit.data.tables.columns import resolve_columns_of_tables
+from lodekit.data.tables.columns import resolve_columns_of_tables, reuse_columns
 from lodekit.errors import DataError
 from tests.data.table_files import Reader, nan, same
 
@@ -116,3 +116,7 @@ def test_where_columns_are_called_by_numbers_each_table_is_asked_for_its_own() -
     names = {"a": ["0", "1", "2"], "b": ["0", "1"]}
     one, two = resolve_columns_of_tables(names, ["x", "y"], {"t": "0", "x": "1", "y": "2"}, allow_numbers=False)
     assert (one.values, two.values) == ({"x": "1", "y": "2"}, {"x": "1"})
+
+
+def test_columns_are_found_again_without_their_units() -> None:
+    assert reuse_columns({"y": "Messung", "u": "2"}, ["t", "Messung [V]", "Ventil [V]"]) == {"y": "Messung"}

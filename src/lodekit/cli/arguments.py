@@ -234,7 +234,7 @@ def prediction_times(
 def check_range(low: float, high: float, given: str) -> tuple[float, float]:
     """Return the first and last time; raise if they are invalid, with the text that was `given`."""
     if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
-        raise LodekitError(f"--from must be earlier than --to, and both finite; got {given}")
+        raise LodekitError(f"--from must be earlier than --to (by default the last row), both finite; got {given}")
     return low, high
 
 

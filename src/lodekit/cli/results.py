@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FromOption = Annotated[str | None, Option("--from", help="First time; the first measurement by default.")]
 ToOption = Annotated[str | None, Option("--to", help="Last time; the last measurement by default.")]
 CountOption = Annotated[int | None, Option("--n", min=1, max=2_000_000, help="Number of evenly spaced times.")]
-AtOption = Annotated[Path | None, Option("--at", help="A file with times, and inputs after the record.")]
+AtOption = Annotated[Path | None, Option("--at", help="A file with times and, for predict, inputs after the record.")]
 RecordOption = Annotated[str | None, Option("--record", help="The name of one record; all by default.")]
 ObservableOption = Annotated[
     arguments.Names, Option("--observable", help='Linear differential expression, such as "f1\'"; may be repeated.')

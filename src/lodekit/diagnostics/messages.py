@@ -373,7 +373,6 @@ def collect_warnings(
         found += constant_input_warnings(measurements)
     found += outlier_warnings({check.title: check.outliers for check in checks}, clock)
     n_unknown = count_unknowns(setup.objective, len(setup.record_setups))
-    # Limits mean nothing there.
     unneeded = _unneeded_parameters(layout, estimates) if measurements.size >= n_unknown else {}
     counts = {"n_measurements": measurements.size, "n_unknown": n_unknown}
     found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates, unneeded, counts)]
@@ -491,7 +490,7 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
             "between low and high values, so bands are too wide for some and too narrow for others; give noise_std for "
             "each row"
         )
-    but = "; they are correlated" if check.is_correlated else ", but they are correlated"
+    but = "; residuals are also correlated" if check.is_correlated else ", but they are correlated"
     for name in found.correlated_inputs:
         remedies = [f"a dead time delay({name}, Td)"] * (name not in check.delayed) + ["another lag"]
         remedies += [f"inputs={{'{name}': 'auto'}} (straight lines between samples)"] * found.links[name].restless

@@ -591,7 +591,7 @@ def plot_step(
     space, outputs, entry = _parse_response(fit, output, input, inputs)
     known = parse_units(fit, units)
     times = step_grid(fit, space) if t is None else np.sort(as_times(t))
-    entries = list(space.exact.channels) if input is None else [entry]
+    entries = list(dict.fromkeys(space.exact.channels)) if input is None else [entry]
     pairs = [(name, each) for name in outputs for each in entries]
     layout = {"columns": min(len(entries), 3), "height_each": 2.0}
     figure, panels, new = plotting.read_axes(axes, [f"{name} to {each}" for name, each in pairs], **layout)
@@ -638,7 +638,7 @@ _INTERVAL_SOURCES = {
     "bound": "interval includes the profiles of other parameters",
 }
 #: Characters that fit on a line above half of a figure.
-_NOTE_WIDTH = 44
+_NOTE_WIDTH = 40
 #: Half-width of figures of the evidence, in standard errors.
 _WIDTH_STD = 3.3
 

@@ -244,7 +244,7 @@ def read_archive(path: str | Path, what: str = "a saved lodekit model") -> tuple
         RuntimeError,
         TypeError,
     ) as problem:
-        reason = "lodekit has not written it" if isinstance(problem, zipfile.BadZipFile) else problem
+        reason = "expected a file that lodekit has saved" if isinstance(problem, zipfile.BadZipFile) else problem
         raise StorageError(f"{source} is not {what}: {reason}") from None
 
 

@@ -581,7 +581,8 @@ class _Parser:
     def _call(self, function: _Token) -> Expression:
         name = function.text
         if self._token.kind != "(":
-            message = f"{name!r} is reserved for the function; write {name}(...) or choose another name"
+            kind = "derivative" if name in ("D", "diff") else "function"
+            message = f"{name!r} is reserved for the {kind} {name}(...); choose another name"
             raise self._error(message, function)
         opening = self._next()
         arguments = [self.sum()]

@@ -101,3 +101,13 @@ def test_few_residuals_are_drawn_without_tests() -> None:
     texts = [text.get_text() for panel in few.plot_residuals().axes for text in panel.texts]
     assert texts == ["too few to tell", "too few to tell"]
     assert few.diagnose().sentences == ("residuals of x are too few to tell whether they are independent",)
+
+
+def test_a_delayed_input_has_one_panel() -> None:
+    t = np.arange(60.0)
+    u = np.where(t < 10, 0.0, 1.0)
+    y = np.where(t < 13, 0.0, 1 - np.exp(-(t - 13) / 5))
+    parameters = {name: lk.Parameter(positive=True) for name in ("tau", "K", "T")}
+    system = lk.System("tau*y' + y = K*delay(u, T)", parameters=parameters)
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y + 0.01 * np.sin(7 * t), "u": u})
+    assert len(gp.plot_step("y").axes) == 1

@@ -399,6 +399,7 @@ def reuse_columns(known: Mapping[str, str], names: Sequence[str]) -> dict[str, s
     has_header = not have_number_names(names)
     # Column numbers do not apply to a file with a header, whose columns may have another order.
     usable = {IGNORED_COLUMN, *(name for name in names if name.isdigit() != has_header)}
+    usable |= {strip_unit(name) for name in usable}
     return {name: column for name, column in known.items() if column in usable}
 
 
