@@ -110,7 +110,8 @@ class LinearFormBuilder:
         value = form.affine_term.as_scalar()
         if form.channels or value is None:
             hint = self._suggest_declaration(list(form.channels)[:1]) if form.channels else ""
-            got = "".join([f", got the channel {name}; a parameter needs another name" for name in form.channels][:1])
+            got = "".join([f", got the channel {name}" for name in form.channels][:1])
+            got += "; use another name" * bool(got and not hint)
             raise EquationError(f"expected {role} made of numbers and parameters only{got}.{hint}", node.place)
         return value
 

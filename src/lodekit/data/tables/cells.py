@@ -13,6 +13,7 @@ from lodekit.data.tables.dates import is_date
 from lodekit.data.tables.strings import RowLocations, StringColumn, parse_decimals
 from lodekit.errors import DataError
 from lodekit.support.arguments import Array, Mask
+from lodekit.support.text import format_count
 
 _StringColumns = Mapping[str, StringColumn]
 _IS_DIGIT = np.isin(np.arange(256), list(b"0123456789"))
@@ -136,7 +137,7 @@ class NumberFormat:
         notes = [f"decimal {'comma' if self.decimal_mark == ',' else 'point'}"]
         for name in dict.fromkeys(name for name, _ in self.failures):
             own = {text: count for (column, text), count in self.failures.items() if column == name}
-            notes.append(f"column {name}: {sum(own.values())} failures read as missing ({', '.join(own)})")
+            notes.append(f"column {name}: {format_count(sum(own.values()), 'text')} read as missing ({', '.join(own)})")
         if self.is_unambiguous:
             return notes
         for name, (cell, bare) in self.ambiguous_cells.items():
