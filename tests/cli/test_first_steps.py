@@ -79,6 +79,13 @@ def test_what_drives_the_equations_is_not_proposed_as_a_parameter(log: Path, rol
     assert done.stderr.splitlines()[-1] == "try: --param tau,Ta,K"
 
 
+def test_a_product_with_an_input_is_not_declared_as_a_parameter(log: Path) -> None:
+    done = run("fit", "tau*T1' = Ta - T1 + K*T1*u", "log.csv", "--input", "u=hold", cwd=log)
+    assert done.returncode == 2
+    assert "u is an input or a disturbance and multiplies a channel" in done.stderr
+    assert "try:" not in done.stderr
+
+
 def test_a_system_file_has_its_own_parameters(log: Path) -> None:
     assert run("init", ROOM, "--positive", "tau,K", "--param", "Ta", "--out", "room.toml", cwd=log).returncode == 0
     known = read_system_file(log / "room.toml").system.parameters

@@ -181,7 +181,7 @@ def _read_equations(
                 f"{signals[0]} is an input or a disturbance and multiplies a channel, so the equations are not linear; "
                 "linearise the product, or declare a constant with --param instead"
             ) from None
-        known = (*arguments.parse_names(param), *arguments.parse_names(positive))
+        known = (*external_channels, *arguments.parse_names(param), *arguments.parse_names(positive))
         constants = [name for name in _guess_parameters(source, data[0]) if name not in known]
         raise EquationError(str(problem), undeclared=constants) from None
 
