@@ -172,8 +172,8 @@ def follow_other_tabs(controller: SessionController) -> None:
     """
     state = st.session_state
     waiting = {key: state[key] for key in state if state.get(f"{key} before", state[key]) != state[key]}
-    if state.get("drawn") != controller.state or waiting != state.get("waiting", {}):
-        state["waiting"] = waiting
+    known, state["waiting"] = state.get("waiting"), waiting
+    if state.get("drawn") != controller.state or (waiting and waiting != known):
         st.rerun()
 
 
