@@ -236,9 +236,9 @@ def test_a_fit_that_failed_exits_with_1_and_writes_everything(tmp_path: Path) ->
     (tmp_path / "data.csv").write_text("\n".join(["t,x", *rows]), encoding="utf-8")
     done = run("fit", "far.toml", "data.csv", "--no-figures", cwd=tmp_path)
     assert done.returncode == 1
-    assert "the search ended at a poor optimum, or the equations do not describe these data" in done.stdout
+    assert "the equations do not describe these data, or the search ended at a local optimum" in done.stdout
     assert "variance explained (x)" in done.stdout
-    assert "the fit failed; see the warnings" in done.stderr
+    assert "the curves fit the data poorly; see the warnings" in done.stderr
     assert {path.name for path in (tmp_path / "data-fit").iterdir()} == {
         "report.html",
         "model.lodekit",
@@ -247,7 +247,7 @@ def test_a_fit_that_failed_exits_with_1_and_writes_everything(tmp_path: Path) ->
     content = summary_dict(read_model(tmp_path / "data-fit").fit_)
     assert content["converged"] is False
     assert content["explained"]["x"] < 0.5
-    assert any("poor optimum" in text for text in content["warnings"])
+    assert any("do not describe" in text for text in content["warnings"])
 
 
 def test_init_writes_to_stdout_or_to_a_new_file(tmp_path: Path) -> None:

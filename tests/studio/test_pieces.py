@@ -393,7 +393,13 @@ def test_a_fit_is_validated_on_another_file_and_the_download_contains_the_result
         assert archive.read("other-log.csv") == driven_log(1, 7)
         assert 'print(gp.validate("other-log.csv"))' in archive.read("fit.py").decode()
     gp = lk.LODEGP.load(driven.folder / "fit-1" / MODEL_FILE)
-    assert found["text"] == repr(gp.validate(str(driven.folder / "fit-1" / "validate" / "other-log.csv")))
+    result = gp.validate(str(driven.folder / "fit-1" / "validate" / "other-log.csv"))
+    assert found["text"] == f"Validation: other-log.csv\n{result!r}"
+    start_export(driven, "fit-1", figures=False)
+    assert collect_task(driven)
+    report = (driven.folder / "fit-1" / "files" / "report.html").read_text()
+    assert "Validation: other-log.csv</h2>" in report
+    assert "Free run with its 95 % band" in report
     # The session file contains it as well; a file that cannot be used is refused in words.
     elsewhere = SessionController("token", driven.folder / "fit-1" / "validate", Patient())
     elsewhere.session = unpack_session(pack_session(driven.session, driven.folder), elsewhere.folder)
@@ -495,7 +501,8 @@ def test_a_fit_of_the_studio_is_that_of_the_library(
     assert Path("log-fit", "report.html").is_file()
     report = (tmp_path / "taken" / "report.html").read_text()
     assert "run = lk.fit_file(&quot;system.toml&quot;" in report
-    assert "The free run of f1" in report.partition(">Validation</h2>")[2]
+    # The part of the record that was used is named.
+    assert "The free run of f1" in report.partition(">Validation: simulated.csv, t = ")[2]
     assert "The free run of f1" in capsys.readouterr().out
     gp = names["gp"]
     assert isinstance(gp, lk.LODEGP)

@@ -141,12 +141,16 @@ def test_both_ends_of_a_window_can_be_typed_one_after_the_other(open_tab: OpenTa
     tab.text_input(key="Fit from").input("2024-03-04 04:00").run()
     # The beginning is beyond the end until the end has been typed, too.
     assert tab.text_input(key="Fit from").value == "2024-03-04 04:00"
+    # A fit would use the window before.
+    assert tab.button(key="fit").disabled
     tab.text_input(key="Fit to").input("2024-03-04 05:00").run()
     values = [tab.text_input(key=name).value for name in ("Fit from", "Fit to")]
     assert values == ["2024-03-04 04:00:00", "2024-03-04 05:00:00"]
+    assert not tab.button(key="fit").disabled
     for word in ("soon", "later"):
         tab.text_input(key="Fit to").input(word).run()
         assert tab.text_input(key="Fit to").value == word
+        assert tab.button(key="fit").disabled
     assert not tab.exception
 
 

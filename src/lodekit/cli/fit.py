@@ -102,6 +102,7 @@ def fit(
     lodekit fit "tau*y' + y = K*u" log.csv --positive tau --param K --input u=hold
     """
     from lodekit.data.tables import parse_mapping
+    from lodekit.results.summary import CONVERGENCE_IN_WORDS
     from lodekit.workflow import pipeline
 
     if as_json and quiet:
@@ -150,7 +151,7 @@ def fit(
     elif not quiet:
         _print_summary(product, paths)
     if not product.gp.converged_:
-        arguments.print_message("the fit failed; see the warnings")
+        arguments.print_message(f"{CONVERGENCE_IN_WORDS[product.gp.fit_.convergence]}; see the warnings")
         raise typer.Exit(1)
 
 

@@ -31,7 +31,7 @@ from lodekit.diagnostics.identifiability import (
     assess_structure,
     relative_standard_errors,
 )
-from lodekit.diagnostics.messages import convergence_failures, describe_poor_optimum, describe_sign_symmetry
+from lodekit.diagnostics.messages import convergence_failures, describe_poor_fit, describe_sign_symmetry
 from lodekit.diagnostics.residual_tests import FittedRecord, ResidualCheck, WhitenessTest
 from lodekit.fitting.lbfgs import Optimum
 from lodekit.fitting.scaling import time_gaps
@@ -201,10 +201,10 @@ def diagnose_fit(
     results: dict[str, IdentifiabilityResult] | None = None
     if poor:
         errors = relative_standard_errors(*known)
-        # A flat direction at a poor optimum is not a property of the data.
+        # A flat direction of a poor fit is not a property of the data.
         is_loud = any(check.size > _MAX_NOISE_RATIO for check in checks)
         lost = [name for name, error in errors.items() if is_loud or not 0.0 < error < 3.0]
-        failed = IdentifiabilityResult(False, "unknown, the search failed", "failed")
+        failed = IdentifiabilityResult(False, "unknown, because the fit is poor", "failed")
         results = dict.fromkeys(lost, failed) | assess_structure(structure)
     else:
         is_zero = optimum.at_bound[setup.layout.slices.disturbance_deviations]
@@ -277,7 +277,7 @@ def _compare_with_null_model(records: Mapping[str, FittedRecord], checks: Sequen
     is_clear = bool(poor) and loss > 10.5 + 0.05 * n_rows
     known = {name: each.fixed for name, each in next(iter(records.values())).setup.system.parameters.items()}
     fixed = [f"{name} = {value:.5g}" for name, value in known.items() if value is not None]
-    return [describe_poor_optimum(loss, poor, fixed, is_loud=is_loud)] if is_clear else []
+    return [describe_poor_fit(loss, poor, fixed, is_loud=is_loud)] if is_clear else []
 
 
 def _pool_checks(

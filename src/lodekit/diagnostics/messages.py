@@ -344,12 +344,12 @@ def convergence_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]
     return found
 
 
-def describe_poor_optimum(nats: float, poor: Sequence[str], fixed: Sequence[str], *, is_loud: bool) -> str:
+def describe_poor_fit(nats: float, poor: Sequence[str], fixed: Sequence[str], *, is_loud: bool) -> str:
     """Return a sentence on the null model: its gain, and what it explains better."""
     values = f"the fixed values ({', '.join(fixed)}), " if fixed else ""
     loud = ", or their noise is larger than stated" * is_loud
     return (
-        f"the search ended at a poor optimum, or the equations do not describe these data{loud}: smooth curves "
+        f"the equations do not describe these data, or the search ended at a local optimum{loud}: smooth curves "
         f"without equations fit much better (their log evidence is higher by {nats:.0f}), and explain more of the "
         f"variance of {join_list(poor)}; try start values, bounds or more restarts, and check the equations and their "
         f"signs, {values}the units and the data"

@@ -16,10 +16,12 @@ from lodekit.data.time_reference import TimeReference
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
 from lodekit.results.fit import Fit
+from lodekit.results.validation import Validation
 from lodekit.support.arguments import Array, IndexArray
 from lodekit.support.html import escape_plotly
 from lodekit.support.interval_means import observable_unit
 from lodekit.support.text import significant_digits
+from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 TruthByName = Mapping[str, float | Callable[[Array], Array]]
 #: More points than this only slow down a plot.
@@ -135,6 +137,14 @@ def check_truth(truth: TruthByName | None) -> TruthByName:
             f"expected truth as a dict of names to numbers (parameters) or functions of times (channels), got {truth!r}"
         )
     return dict(known)
+
+
+def check_validation(found: Validation | Mapping[str, Validation] | None) -> Mapping[str, Validation]:
+    """Return results of validations by title; raise if one is none."""
+    named = found if isinstance(found, Mapping) else {} if found is None else {"": found}
+    if not all(isinstance(each, Validation) for each in named.values()):
+        raise LodekitError(f"expected validation as a result of validate(), or a dict of titles to such, got {found!r}")
+    return named
 
 
 def round_values(values: Array, significant_digits: int = 10) -> list[float]:
@@ -300,3 +310,68 @@ def _vertical_axis(panel: PlotlyPanel, height: int, top: int, area: int) -> dict
         "exponentformat": "power",
         **({"tickvals": list(named)} if named else {"nticks": max(height // 32, 3)}),
     }
+
+
+def points_trace(name: str, times: Array, values: Array) -> dict[str, Any]:
+    """Return measurements as a trace without hover text, thinned if there are many."""
+    chosen = thinned_indices(len(times))
+    x, y = round_values(times[chosen], 12), round_values(values[chosen])
+    # Markers at the ends of an axis are drawn in full.
+    return marker_trace(name, x, y, "", (5, 3), (0.8, 0.45), many=len(chosen) > 300) | {"cliponaxis": False}
+
+
+def finite_limits(*parts: Array) -> tuple[float, float]:
+    """Return the smallest and the largest finite value; 0 and 1 if there is none."""
+    values = np.concatenate([part[np.isfinite(part)] for part in parts])
+    return (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+
+
+def format_title(text: str) -> str:
+    """Return the title of a panel, in bold up to a dash."""
+    head, dash, tail = text.partition(" – ")
+    return f"<b>{escape_plotly(head)}</b>{escape_plotly(dash + tail)}"
+
+
+def curve_panel(
+    title: str, curve: Sequence[Array], points: Sequence[Array] = (), *, label: str = "mean", kind: str = ""
+) -> PlotlyPanel:
+    """Return a panel with a curve, its 95 % band and measurements; curves far beyond the measurements are clipped.
+
+    curve: Times, values and, for a band, standard deviations.
+    points: Times and values of measurements, if there are any.
+    label: The name of the curve in the legend.
+    kind: The interpolation of a known input; empty for a computed curve.
+    """
+    times, values, *std = curve[:2] if kind else curve
+    band = NORMAL_QUANTILE_95 * std[0] if std else np.zeros_like(values)
+    low, high = finite_limits(points[1] if points else values)
+    reach = 0.6 * (high - low) if high > low else np.inf
+    # Plotly cannot draw lines to points that are too far away.
+    edges = [values - band, values, values + band]
+    lower, middle, upper = edges = np.clip(edges, low - 10 * reach, high + 10 * reach)
+    x, shape = round_values(times, 12), "hv" if kind == "hold" else "linear"
+    traces = [band_trace(x, lower, upper)] if std else []
+    traces += [points_trace("measurements", points[0], points[1])] if points else []
+    name, color = ("known input", PLOTLY_TRUTH_COLOR) if kind else (label, PLOTLY_MEAN_COLOR)
+    traces.append(line_trace(name, x, round_values(middle), color, shape=shape))
+    limits = finite_limits(np.clip(edges, low - reach, high + reach).ravel(), *points[1:])
+    return PlotlyPanel(format_title(title), traces, limits)
+
+
+def stack_curves(panels: Sequence[PlotlyPanel], clock: TimeReference, **options: Any) -> dict[str, Any]:
+    """Return a figure of panels over one time axis, which contains all of their points unless `span` is given."""
+    every = [time for panel in panels for trace in panel.traces for time in trace["x"]]
+    own: dict[str, Any] = {"height": 150, "span": (min(every), max(every)), **options}
+    data, layout = stack_panels(panels, time_label=time_axis_label(clock, clock.unit), clock=clock, **own)
+    return {"data": data, "layout": layout}
+
+
+def validation_figure(found: Validation, units: Mapping[str, str]) -> dict[str, Any]:
+    """Return a plot of a free run over measurements that the fit did not use."""
+    panels = []
+    for item in found.channels:
+        title = f"{item.title} in {units[item.name]}" if units.get(item.name) else item.title
+        title += "" if math.isnan(item.fit_percent) else f" – fit {item.fit_percent:.1f} %"
+        curve = item.curve or (item.times, item.mean, item.std)
+        panels.append(curve_panel(title, curve, (item.times, item.values), label="free run"))
+    return stack_curves(panels, TimeReference.from_labels(found.origin, units.get("t")))

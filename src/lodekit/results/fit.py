@@ -225,7 +225,12 @@ class Fit:
     @property
     def converged(self) -> bool:
         """Whether the search converged, and is not clearly worse than smooth curves without equations."""
-        return self.optimum.converged and not self.diagnosis.failed
+        return self.convergence == "yes"
+
+    @property
+    def convergence(self) -> str:
+        """Whether the search converged: "yes", "no", or "poor fit" if smooth curves without equations fit better."""
+        return "no" if not self.optimum.converged else "poor fit" if self.diagnosis.failed else "yes"
 
     @property
     def system(self) -> System:

@@ -65,19 +65,25 @@ def format_summary(
                 value = "-" if np.isnan(estimate.value) else f"{estimate.value:.5g}"
                 lines.append(f"{name:<18}{value:>12}   {estimate.note}")
             else:
-                numbers = (estimate.value, *estimate.interval)
-                kept = (min(significant_digits(number, estimate.std_error, 5), 10) for number in numbers)
-                value, low, high = (f"{number:.{places}g}" for number, places in zip(numbers, kept, strict=True))
-                lines.append(f"{name:<18}{value:>12}{estimate.std_error:>12.3g}{low:>14}{high:>14}")
+                numbers, error = (estimate.value, *estimate.interval), estimate.std_error
+                places = (significant_digits(number, error, 1) for number in numbers)
+                value, low, high = (f"{n:#.{min(p, 10)}g}".rstrip(".") for n, p in zip(numbers, places, strict=True))
+                spread = f"{error:#.{2 + (error >= 100)}g}".rstrip(".")
+                lines.append(f"{name:<18}{value:>12}{spread:>12}{low:>14}{high:>14}")
         lines.append(line)
     for name, each in others.items():
-        value = each if isinstance(each, str) else f"{each:.5g}"
+        value = each if isinstance(each, str) else f"{each:.3g}"
         lines.append(f"{name:<34}{value:>12}" if len(name) < 34 else f"{name} {value.rjust(45 - len(name))}")
     lines.append(rule)
     lines += [f"Warning: {warning}" for warning in warnings]
     return "\n".join(lines)
 
 
+CONVERGENCE_IN_WORDS = {
+    "yes": "the search converged",
+    "no": "the search did not converge",
+    "poor fit": "the search converged, but the curves fit the data poorly",
+}
 #: Free runs whose 95 % band has a smaller coverage are not reliable, even if one-step predictions are.
 _MIN_COVERAGE = 0.9
 #: A free run that explains a smaller fraction of the variance is not useful.
@@ -127,7 +133,7 @@ def summary(fit: Fit) -> Summary:
     n_records, measured = len(fit.record_names), fit.setup.measurements.observable_statistics
     # Constant data show neither dynamics nor correlations.
     constant, estimates = [item.observable for item in measured if item.is_constant], fit.estimates
-    converged = "yes" if fit.converged else "no"
+    converged = fit.convergence
     if measured and len(constant) == len(measured):
         converged = converged.replace("yes", "-")
         estimates = {name: e if e.identified else replace(e, value=np.nan) for name, e in estimates.items()}
@@ -212,7 +218,7 @@ def format_one_line(fit: Fit) -> str:
     ]
     more = [f"and {len(shown) - 6} more"] if len(shown) > 6 else []
     text += f": {', '.join(shown[:6] + more)}" if shown else ""
-    return text if fit.converged else f"{text}; the fit failed, see warnings_"
+    return text if fit.converged else f"{text}; {CONVERGENCE_IN_WORDS[fit.convergence]}, see warnings_"
 
 
 def format_fit_html(fit: Fit) -> str:
@@ -248,6 +254,7 @@ def summary_dict(fit: Fit) -> dict[str, Any]:
         "observations": int(fit.setup.engine.size),
         **({"records": records} if len(records) > 1 else {}),
         "converged": bool(fit.converged),
+        "poor_fit": fit.convergence == "poor fit",
         "engine": str(fit.engine_choice),
         "explained": dict(fit.diagnosis.explained_variance),
         **Findings.of(fit.diagnosis, fit.clock.unit).to_dict(),

@@ -521,8 +521,8 @@ def start_export(controller: SessionController, name: str, *, figures: bool) -> 
     """Start to write the report, the predictions and the figures of a fit."""
     fit = read_fit_result(controller, name)
     request = {name: fit.get(name, "") for name in ("source", "notes", "command", "code")} | {"figures": figures}
-    request["validation"] = session_files.validation_text(controller.folder / name)
-    start_subtask(controller, name, "files", **request)
+    other = session_files.find_validated_file(controller.folder / name)
+    start_subtask(controller, name, "files", validated=[other] if other else [], **request)
 
 
 def start_subtask(

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
-import numpy as np
-
 from lodekit.data.time_reference import TimeReference
 from lodekit.report import panels as plotly
-from lodekit.results.validation import Validation
 from lodekit.support.arguments import Array
-from lodekit.support.html import escape_plotly
 from lodekit.support.text import format_complex
-from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 
 PlotlyFigure = dict[str, Any]
 Curves = Mapping[str, Sequence[Array]]
@@ -64,18 +58,6 @@ def apply_theme(figure: Mapping[str, Any], *, dark: bool) -> PlotlyFigure:
     return changed
 
 
-def _measurement_trace(name: str, times: Array, values: Array) -> dict[str, Any]:
-    chosen = plotly.thinned_indices(len(times))
-    x, y = plotly.round_values(times[chosen], 12), plotly.round_values(values[chosen])
-    # Markers at the ends of an axis are drawn in full.
-    return plotly.marker_trace(name, x, y, "", (5, 3), (0.8, 0.45), many=len(chosen) > 300) | {"cliponaxis": False}
-
-
-def _finite_limits(*parts: Array) -> tuple[float, float]:
-    values = np.concatenate([part[np.isfinite(part)] for part in parts])
-    return (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
-
-
 def record_figure(
     panels: Mapping[str, tuple[Array, Array]],
     *,
@@ -89,14 +71,16 @@ def record_figure(
     """Return a plot of a record, one panel for each column, with coloured windows of fit and validation."""
     made = []
     for name, (times, values) in panels.items():
-        trace = _measurement_trace("measurements", times, values)
+        trace = plotly.points_trace("measurements", times, values)
         if name in held_inputs:
             x, y = trace["x"], trace["y"]
             trace = plotly.line_trace("known input", x, y, plotly.PLOTLY_TRUTH_COLOR, width=1.5, shape="hv")
-        made.append(plotly.PlotlyPanel(_format_title(titles.get(name, name)), [trace], _finite_limits(values)))
+        made.append(
+            plotly.PlotlyPanel(plotly.format_title(titles.get(name, name)), [trace], plotly.finite_limits(values))
+        )
     windows = ((FIT_WINDOW_COLOR, fitted), (VALIDATION_WINDOW_COLOR, held_out))
     shaded = {window: colour for colour, window in windows if window is not None}
-    figure = stack_curves(made, clock, height=150 if len(made) < 6 else 90, span=window, shaded=shaded)
+    figure = plotly.stack_curves(made, clock, height=150 if len(made) < 6 else 90, span=window, shaded=shaded)
     figure["layout"] |= {"dragmode": "select", "selectdirection": "h"}
     return figure
 
@@ -117,46 +101,6 @@ def add_sample_traces(
     return [*made, *(dict(trace) for trace in data)]
 
 
-def _format_title(text: str) -> str:
-    """Return the title of a panel, in bold up to a dash."""
-    head, dash, tail = text.partition(" – ")
-    return f"<b>{escape_plotly(head)}</b>{escape_plotly(dash + tail)}"
-
-
-def curve_panel(
-    title: str, curve: Sequence[Array], points: Sequence[Array] = (), *, label: str = "mean", kind: str = ""
-) -> plotly.PlotlyPanel:
-    """Return a panel with a curve, its 95 % band and measurements; curves far beyond the measurements are clipped.
-
-    curve: Times, values and, for a band, standard deviations.
-    points: Times and values of measurements, if there are any.
-    label: The name of the curve in the legend.
-    kind: The interpolation of a known input; empty for a computed curve.
-    """
-    times, values, *std = curve[:2] if kind else curve
-    band = NORMAL_QUANTILE_95 * std[0] if std else np.zeros_like(values)
-    low, high = _finite_limits(points[1] if points else values)
-    reach = 0.6 * (high - low) if high > low else np.inf
-    # Plotly cannot draw lines to points that are too far away.
-    edges = [values - band, values, values + band]
-    lower, middle, upper = edges = np.clip(edges, low - 10 * reach, high + 10 * reach)
-    x, shape = plotly.round_values(times, 12), "hv" if kind == "hold" else "linear"
-    traces = [plotly.band_trace(x, lower, upper)] if std else []
-    traces += [_measurement_trace("measurements", points[0], points[1])] if points else []
-    name, color = ("known input", plotly.PLOTLY_TRUTH_COLOR) if kind else (label, plotly.PLOTLY_MEAN_COLOR)
-    traces.append(plotly.line_trace(name, x, plotly.round_values(middle), color, shape=shape))
-    limits = _finite_limits(np.clip(edges, low - reach, high + reach).ravel(), *points[1:])
-    return plotly.PlotlyPanel(_format_title(title), traces, limits)
-
-
-def stack_curves(panels: Sequence[plotly.PlotlyPanel], clock: TimeReference, **options: Any) -> PlotlyFigure:
-    """Return a figure of panels over one time axis, which contains all of their points unless `span` is given."""
-    every = [time for panel in panels for trace in panel.traces for time in trace["x"]]
-    own: dict[str, Any] = {"height": 150, "span": (min(every), max(every)), **options}
-    data, layout = plotly.stack_panels(panels, time_label=plotly.time_axis_label(clock, clock.unit), clock=clock, **own)
-    return {"data": data, "layout": layout}
-
-
 def curves_figure(
     curves: Curves, clock: TimeReference, kinds: Texts, units: Texts, points: Curves | None = None, label: str = "mean"
 ) -> PlotlyFigure:
@@ -166,19 +110,8 @@ def curves_figure(
         kind, own = kinds.get(name, ""), () if points is None else points.get(name, ())
         title = f"{name} in {units[name]}" if units.get(name) else name
         title += " – known" if kind else "" if own or points is None else " – not measured"
-        panels.append(curve_panel(title, curve, () if kind else own, label=label, kind=kind))
-    return stack_curves(panels, clock)
-
-
-def validation_figure(found: Validation, units: Texts) -> PlotlyFigure:
-    """Return a plot of a free run over measurements that the fit did not use."""
-    panels = []
-    for item in found.channels:
-        title = f"{item.title} in {units[item.name]}" if units.get(item.name) else item.title
-        title += "" if math.isnan(item.fit_percent) else f" – fit {item.fit_percent:.1f} %"
-        curve = item.curve or (item.times, item.mean, item.std)
-        panels.append(curve_panel(title, curve, (item.times, item.values), label="free run"))
-    return stack_curves(panels, TimeReference.from_labels(found.origin, units.get("t")))
+        panels.append(plotly.curve_panel(title, curve, () if kind else own, label=label, kind=kind))
+    return plotly.stack_curves(panels, clock)
 
 
 def comparison_figure(figures: Mapping[str, Sequence[PlotlyFigure]]) -> PlotlyFigure:

@@ -26,6 +26,8 @@ DATA_FILE_EXTENSIONS = ["csv", "tsv", "txt", "dat", "parquet", "pq", "gz"]
 CONSTANT_ADVICE = """{0} is treated as an unknown, smooth function of time; if it is a constant, enter it under \
 'Additional parameters' in step 1; if it is noise that drives the system, choose 'disturbance' as the role of {0}."""
 WINDOW_TARGETS = ("the fit", "validation")
+#: Key of the page's state: whether a typed window is not valid.
+REFUSED_WINDOW = "refused window"
 
 
 def render_data(controller: SessionController) -> None:
@@ -181,7 +183,7 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
     """Show the windows as numbers or dates, and buttons for common choices; validation needs one record."""
     own, span, is_one, clock = controller.session, data_file.window, data_file.has_one_time_axis, data_file.clock
 
-    def edit(label: str, window: tuple[float, float], columns: Sequence[Any], *, for_validation: bool) -> None:
+    def edit(label: str, window: tuple[float, float], columns: Sequence[Any], *, for_validation: bool) -> bool:
         names = (f"{label} from", f"{label} to")
         if clock.has_dates:
             dates = [f"{date:%Y-%m-%d %H:%M:%S}" for date in clock.to_dates(window)]
@@ -191,19 +193,21 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
                 read = [clock.parse_time(text.strip(), name) for text, name in zip(given, names, strict=True)]
             except LodekitError as problem:
                 show_notice(str(problem), "warning")
-                return
+                return False
             pairs = zip(given, dates, read, window, strict=True)
             new = tuple(old if text == date else edge for text, date, edge, old in pairs)
         else:
             edges = zip(columns, names, window, strict=True)
             new = tuple(edit_value(column.number_input, n, value, n, format="%.6g") for column, n, value in edges)
+        if new == window:
+            return True
         low, high = max(new[0], span[0]), min(new[1], span[1])
-        if new != window and low < high:
+        if low < high:
             controller.set_window(low, high, for_validation=for_validation)
             st.rerun()
-        elif new != window:
-            order, got = f"{names[0]!r} must be earlier than {names[1]!r}", clock.format_times(*new)
-            show_notice(f"{order}, got {got}; the record is between {clock.format_times(*span)}.", "warning")
+        order, got = f"{names[0]!r} must be earlier than {names[1]!r}", clock.format_times(*new)
+        show_notice(f"{order}, got {got}; the record is between {clock.format_times(*span)}.", "warning")
+        return False
 
     all_of_it, split = st.columns(2)
     if all_of_it.button("Fit to all data", key="fit-all", width="stretch"):
@@ -220,9 +224,10 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
             st.session_state.pop(f"{name} before", None)
         st.session_state["windows of revision"] = own.revision
     fields = st.columns(4)
-    edit("Fit", fitted, fields[:2], for_validation=False)
+    is_valid = edit("Fit", fitted, fields[:2], for_validation=False)
     if is_one:
-        edit("Validate", own.held_out or (span[1], span[1]), fields[2:], for_validation=True)
+        is_valid &= edit("Validate", own.held_out or (span[1], span[1]), fields[2:], for_validation=True)
+    st.session_state[REFUSED_WINDOW] = not is_valid
 
 
 def _edit_columns(controller: SessionController, data_file: DataFile) -> None:

@@ -25,9 +25,9 @@ from lodekit.studio.controller import (
 )
 from lodekit.studio.figures import comparison_figure
 from lodekit.studio.session import LATENT_KERNELS, NOISE_MODELS, PRIOR_TYPES, to_page_advice
-from lodekit.studio.step_data import DATA_FILE_EXTENSIONS
+from lodekit.studio.step_data import DATA_FILE_EXTENSIONS, REFUSED_WINDOW
 from lodekit.studio.worker import SIMULATION_FILE, SYSTEM_FILE, read_fit_session
-from lodekit.support.text import as_sentence, format_percent, significant_digits
+from lodekit.support.text import as_sentence, format_number, format_percent
 
 
 def render_fit(controller: SessionController) -> None:
@@ -35,12 +35,16 @@ def render_fit(controller: SessionController) -> None:
     show_heading("Fit")
     own = controller.session
     go, how = st.columns([2, 7], vertical_alignment="center")
-    options: dict[str, Any] = {"icon": ":material/play_arrow:", "disabled": not controller.is_ready}
+    is_refused = bool(st.session_state.get(REFUSED_WINDOW))
+    is_disabled = is_refused or not controller.is_ready
+    options: dict[str, Any] = {"icon": ":material/play_arrow:", "disabled": is_disabled}
     if go.button("Fit", type="primary", key="fit", width="stretch", **options):
         start_fit(controller)
         st.rerun()
     with how, st.popover("Fit options", icon=":material/tune:"):
         _edit_fit_choices(controller)
+    if is_refused:
+        show_notice("Correct the window in step 2 before the next fit.", "warning")
     if controller.is_outdated:
         show_notice(OUTDATED_MESSAGE, "warning")
     _show_task(controller, "fit", "free")
@@ -109,10 +113,10 @@ def parameter_rows(result: Mapping[str, Any]) -> list[list[Any]]:
     for name, own in result["parameters"].items():
         value, error, (low, high) = own["value"], own["std_error"], own["interval"]
         learned = own["identified"] and own["note"] != "fixed" and None not in (error, low, high)
-        count = significant_digits(value, error if error is not None else 0.0, 5)
-        cells: list[Any] = [name, (f"{value:.{count}g}", value)]
-        cells += [(f"{error:.3g}", error)] if learned else ["–"]
-        cells += [(f"{low:.{count}g} to {high:.{count}g}", (low, high))] if learned else ["–"]
+        step = error if learned else 0.0
+        shown = [format_number(number, step, 1) for number in (value, low, high) if number is not None]
+        cells: list[Any] = [name, (shown[0], value)]
+        cells += [(f"{error:.2g}", error), (" to ".join(shown[1:]), (low, high))] if learned else ["–", "–"]
         lines.append([*cells, result["units"].get(name, ""), own["note"]])
     return lines
 
@@ -155,7 +159,7 @@ def show_result(controller: SessionController, name: str) -> None:
 
 def _show_badges(name: str, result: Mapping[str, Any]) -> None:
     strict = result["certificate"].get("strict")
-    verdicts = [(result["converged"], "converged", "failed")]
+    verdicts = [(result["converged"], "converged", "poor fit" if result["poor_fit"] else "not converged")]
     verdicts.append((result["independent"], "residuals independent", "residuals correlated"))
     verdicts += [] if strict is None else [(strict, "strict", "not strict")]
     marks = [("" if good else "warning", yes if good else no) for good, yes, no in verdicts]
@@ -381,7 +385,7 @@ def _comparison_row(name: str, result: Mapping[str, Any], other: Mapping[str, An
     own = result["certificate"]
     verdict = "unknown" if "trouble" in own else f"{'' if own['strict'] else 'not '}strict, {own['residual']:.0e}"
     return [
-        name if result["converged"] else f"{name} (failed)",
+        name if result["converged"] else f"{name} (poor fit)" if result["poor_fit"] else f"{name} (not converged)",
         "\n".join(result["equations"]),
         "\n".join(parameters) or "none",
         f"{result['source']}\n{span}\n{result['observations']} values",

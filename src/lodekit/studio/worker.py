@@ -18,13 +18,14 @@ from lodekit.data.preview import preview_table
 from lodekit.errors import LodekitError
 from lodekit.model import LODEGP
 from lodekit.report.document import MAX_SHOWN_RECORDS
-from lodekit.report.panels import ReportContext, round_values
+from lodekit.report.panels import ReportContext, round_values, validation_figure
 from lodekit.report.time_series import channels_figure, residual_plots
 from lodekit.results.equation_residuals import EquationEvaluator, compute_curve_residuals
 from lodekit.results.fit import Fit
 from lodekit.results.summary import displayed_hyperparameters
+from lodekit.results.validation import Validation
 from lodekit.studio.data_files import match_channels
-from lodekit.studio.figures import add_sample_traces, curves_figure, validation_figure
+from lodekit.studio.figures import add_sample_traces, curves_figure
 from lodekit.studio.session import StudioSession, find_time_column, session_from_dict, user_message
 from lodekit.support.arguments import Array
 from lodekit.support.files import MODEL_FILE, write_atomically
@@ -107,7 +108,7 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         },
         "certificate": _certify(gp),
         "independent": gp.diagnose().is_independent,
-        "validation": session.held_out and _validate(gp, folder / session.file, session),
+        "validation": session.held_out and _validation_result(gp, folder / session.file, session),
         "seconds": time.monotonic() - began,
     }
 
@@ -146,24 +147,31 @@ def _certify(gp: LODEGP) -> dict[str, Any]:
     return {"text": str(found), "residual": found.residual, "uncertainty": found.uncertainty, "strict": found.is_strict}
 
 
-def _validate(gp: LODEGP, path: Path, session: StudioSession) -> dict[str, Any]:
-    """Return how well the held-out part of the data, or all of another file, is predicted."""
+def _validate(gp: LODEGP, path: Path, session: StudioSession) -> tuple[str, Validation]:
+    """Return how well the held-out part of the data, or all of another file, is predicted, with a title."""
     options: dict[str, Any] = {"dt": session.dt, "split_gaps": session.split_gaps, "given": session.given or None}
     if session.held_out and len(gp.fit_.record_fits) > 1 and not session.split_gaps:
-        return {"trouble": "expected one record for validation, got several in this file; use a file with one of them"}
+        raise LodekitError("expected one record for validation, got several in this file; use a file with one of them")
+    span = f", {gp.fit_.clock.format_times(*session.held_out)}" if session.held_out else ""
+    title = f"{path.name}{span}".replace(" and ", " to ")
+    return title, gp.validate(path, window=session.held_out or (None, None), **options)
+
+
+def _validation_result(gp: LODEGP, path: Path, session: StudioSession) -> dict[str, Any]:
+    """Return a validation as plain values, with its figure and text, or the message why there is none."""
     try:
-        found = gp.validate(path, window=session.held_out or (None, None), **options)
+        title, found = _validate(gp, path, session)
     except LodekitError as problem:
         return {"trouble": user_message(problem, path.parent)}
-    figure = validation_figure(found, gp.labels_["units"])
-    return {**found.to_dict(), "text": repr(found), "figure": figure}
+    text = f"Validation: {title}\n{found!r}"
+    return {**found.to_dict(), "text": text, "figure": validation_figure(found, gp.labels_["units"])}
 
 
 def _validate_file(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return how well the record in a file is predicted by a fit."""
     session, path = read_fit_session(folder.parent), folder / request["data"]
     gp = pipeline.read_model(folder / MODEL_FILE)
-    found = _validate(gp, path, replace(session, held_out=None))
+    found = _validation_result(gp, path, replace(session, held_out=None))
     own = find_fitted_file(folder.parent, session)
     if "trouble" in found and own.is_file():
         preview = preview_table(own, time_column=find_time_column(session.assignments))
@@ -246,12 +254,23 @@ def _fit_unconstrained(folder: Path, request: Mapping[str, Any]) -> dict[str, An
 
 def _export_results(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """Write report, predictions and figures of a fit to the folder of its model."""
-    known = request["source"], request["command"], tuple(request["notes"]), request["code"], request["validation"]
-    product = pipeline.FitRun(pipeline.read_model(folder / MODEL_FILE), *known)
+    gp, session = pipeline.read_model(folder / MODEL_FILE), read_fit_session(folder.parent)
+    held_out = [(find_fitted_file(folder.parent, session), session)] * (session.held_out is not None)
+    others = [(folder.parent / "validate" / name, replace(session, held_out=None)) for name in request["validated"]]
+    validations, remarks = dict[str, Validation](), list[str]()
+    for path, own in (*held_out, *others):
+        try:
+            title, found = _validate(gp, path, own)
+        except LodekitError as problem:
+            remarks.append(f"The report has no validation on {path.name}: {user_message(problem, path.parent)}")
+        else:
+            validations[title] = found
+    known = request["source"], request["command"], tuple(request["notes"]), request["code"], validations
+    product = pipeline.FitRun(gp, *known)
     contents = pipeline.compute_results(product, figures=request["figures"])
     for name, content in contents.items():
         write_atomically(folder / name, content)
-    remarks = pipeline.explain_missing_results(product.gp, figures=request["figures"])
+    remarks += pipeline.explain_missing_results(gp, figures=request["figures"])
     return {"files": sorted(contents), "remarks": remarks}
 
 

@@ -24,6 +24,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from lodekit.errors import LodekitError
+from lodekit.support.text import find_closest_name
 
 try:
     from fcntl import LOCK_EX, LOCK_NB, flock
@@ -218,6 +219,16 @@ def write_archive(path: str | Path, values: Mapping[str, Any], arrays: Mapping[s
     write_atomically(target, whole.getvalue(), StorageError)
 
 
+def describe_read_error(problem: Exception) -> str:
+    """Return why a file cannot be read; if there is none, with a similar name or the current folder."""
+    reason = getattr(problem, "strerror", None) or str(problem)
+    if not (isinstance(problem, FileNotFoundError) and problem.filename):
+        return reason
+    path = Path(problem.filename)
+    closest = find_closest_name(path.name, os.listdir(path.parent) if path.parent.is_dir() else [])
+    return f"{reason}; " + (f"did you mean {path.with_name(closest)}?" if closest else f"this folder is {Path.cwd()}")
+
+
 def read_archive(path: str | Path, what: str = "a saved lodekit model") -> tuple[Any, dict[str, Any], bool]:
     """Return the values and arrays of an archive, and whether it has a checksum; raise if the checksum is wrong."""
     source = _as_path(path)
@@ -233,7 +244,7 @@ def read_archive(path: str | Path, what: str = "a saved lodekit model") -> tuple
                 raise StorageError(f"{source} was damaged or changed after it was saved: its checksum is another one")
         return json.loads(content), _read_arrays(numbers, room), checked
     except OSError as problem:
-        raise StorageError(f"cannot read {source}: {problem.strerror or problem}") from None
+        raise StorageError(f"cannot read {source}: {describe_read_error(problem)}") from None
     except (
         zipfile.BadZipFile,
         zlib.error,

@@ -168,6 +168,8 @@ def describe_unknown(name: str, known: Collection[str]) -> str:
 
 #: Names that other libraries use for arguments, and ours.
 _SYNONYMS = dict.fromkeys(("lower", "upper", "min", "max", "low", "high", "limits"), "bounds")
+#: Arguments that belong to the equations.
+_OF_SYSTEM = ("parameters", "channels")
 _Class = TypeVar("_Class")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -220,6 +222,8 @@ def _suggest_argument(name: str, names: Sequence[str], methods: Mapping[str, Cal
     takers = [key for key, own in methods.items() if key[0] != "_" and name in inspect.signature(own).parameters]
     if longer := [key for key in names if key.startswith(name) or key == _SYNONYMS.get(name)]:
         return f"did you mean {longer[0]!r}?"
+    if "system" in names and name in _OF_SYSTEM:
+        return f"pass it to System(): System(equations, {name}=...)"
     if takers and abs(len(find_closest_name(name, names)) - len(name)) > 2:
         return f"pass it to {takers[0]}()"
     # "nosie" resembles the first word of noise_std.

@@ -15,6 +15,7 @@ from string import Template
 from typing import Any
 
 from lodekit.errors import EquationError, LodekitError, SystemFileError
+from lodekit.support.files import describe_read_error
 from lodekit.support.interval_means import interval_from_column
 from lodekit.support.text import describe_unknown
 from lodekit.system.dimensions import check_units
@@ -167,7 +168,7 @@ def _read_toml(place: Path) -> dict[str, Any]:
         with place.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as problem:
-        raise SystemFileError(f"cannot read {place}: {getattr(problem, 'strerror', None) or problem}") from None
+        raise SystemFileError(f"cannot read {place}: {describe_read_error(problem)}") from None
     if len(data) > MAX_FILE_BYTES:
         raise SystemFileError(f"{place}: expected a system file of at most {MAX_FILE_BYTES} bytes")
     try:

@@ -190,11 +190,15 @@ class LinearFormBuilder:
             names = f"channels {a!r} and {b!r}" if a != b else f"channel {a!r} with itself"
             both = [*first.channels, *second.channels]
             undeclared = self._find_undeclared(both)
-            plain = a != b and all(list(map(len, form.channels.values())) == [1] for form in (first, second))
+            plain = all(list(map(len, form.channels.values())) == [1] for form in (first, second))
             remedy = self._suggest_declaration(both)
-            if plain and not undeclared:
+            if plain and a == b:
+                near = f"near a value c write c^2 + 2*c*({a} - c) {grammar.LINEARIZATION_HINT}"
+                remedy += f"{'. Otherwise linearise' if remedy else ' Linearise'} it: {near}"
+            elif plain and not undeclared:
                 near = f"near {a} = {a}_0 and {b} = {b}_0 write {b}_0*{a} + {a}_0*{b} - {a}_0*{b}_0"
                 remedy += f". Otherwise linearise it: {near}, with numbers for {a}_0 and {b}_0"
+                remedy += "; if both are known inputs, add a column with their product to the data, as one input"
             raise EquationError(f"product of {names}: the equation is not linear.{remedy}", node.place, undeclared)
         if not first.channels and not second.channels:
             if len(first.affine_term.terms) * len(second.affine_term.terms) > signals.MAX_SIGNAL_TERMS:

@@ -10,7 +10,7 @@ import inspect
 import io
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from lodekit.system.system import System
 if TYPE_CHECKING:
     from lodekit.data.sources import LoadedData
     from lodekit.model import LODEGP
+    from lodekit.results.validation import Validation
 
 
 def prediction_table(
@@ -180,7 +181,7 @@ class FitRun:
     command: The command that reproduces it; empty if there is none.
     notes: Notes about the data, for users.
     code: Python code that repeats the fit; empty if it is unknown.
-    validation: Results of validations as text; empty if there are none.
+    validation: Results of validations for the report, by titles.
     """
 
     gp: LODEGP
@@ -188,7 +189,7 @@ class FitRun:
     command: str = ""
     notes: tuple[str, ...] = ()
     code: str = ""
-    validation: str = ""
+    validation: Mapping[str, Validation] = field(default_factory=dict)
 
     def write(self, folder: str | Path) -> dict[str, Path]:
         """Write model, report, predictions and figures to a folder, as ``lodekit fit`` does; return the paths by name.
@@ -394,8 +395,9 @@ def compute_results(
     with track_progress("writing") as advance:
         advance(1, "report")
         texts = {"title": gp.labels_["title"], "source": fit_run.source}
-        texts |= {"command": fit_run.command, "code": fit_run.code, "validation": fit_run.validation}
-        contents["report.html"] = make_report(gp, units=gp.labels_["units"], notes=fit_run.notes, **texts)
+        texts |= {"command": fit_run.command, "code": fit_run.code}
+        more: dict[str, Any] = {"notes": fit_run.notes, "validation": fit_run.validation}
+        contents["report.html"] = make_report(gp, units=gp.labels_["units"], **more, **texts)
         advance(1, "predictions")
         parts = zip(gp.records_, gp.fit_.record_fits, strict=True)
         times = {record: np.linspace(*part.setup.default_window, n_times) for record, part in parts}

@@ -114,11 +114,12 @@ def parse_mapping(texts: Iterable[str]) -> dict[str, str]:
 
     Examples
     --------
-    >>> parse_mapping(["T1=temperature 1", "t=1"])
-    {'T1': 'temperature 1', 't': '1'}
+    >>> parse_mapping(["T1=temperature 1", "t=1,u=valve, left"])
+    {'T1': 'temperature 1', 't': '1', 'u': 'valve, left'}
     """
     found: dict[str, str] = {}
-    for text in texts:
+    # A comma separates columns if another CHANNEL= follows.
+    for text in (part for each in texts for part in re.split(r",(?=\s*\w+\s*=)", each)):
         name, equals, column = (part.strip() for part in text.partition("="))
         if not (name and equals and column):
             raise DataError(f"expected --map CHANNEL=COLUMN, such as --map T1=temp1 or --map t=1, got {text!r}")

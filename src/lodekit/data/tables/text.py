@@ -27,6 +27,7 @@ from lodekit.data.tables.columns import is_time_name
 from lodekit.data.tables.frames import TableBlock
 from lodekit.data.tables.strings import RowLocations, StringColumn, parse_decimals
 from lodekit.errors import DataError
+from lodekit.support.files import describe_read_error
 from lodekit.support.units import is_known_unit
 
 #: Opens a file for reading, from its start each time.
@@ -109,7 +110,7 @@ def as_data_errors() -> Iterator[None]:
     except UnicodeError:
         raise DataError(_BINARY_MESSAGE) from None
     except (OSError, ValueError) as problem:
-        raise DataError(f"cannot be read, {getattr(problem, 'strerror', None) or problem}") from None
+        raise DataError(f"cannot be read, {describe_read_error(problem)}") from None
 
 
 def _read_bytes(open_file: FileOpener, size: int, notes: list[str]) -> Iterator[bytes]:
