@@ -24,5 +24,5 @@ for name, found in gp.parameters_.items():
 for name, level in gp.noise_.items():
     print(f"noise of {name}: {level:.3f} (truth: 0.02)")
 
-figure = gp.plot_parameters(truth=example.values)
+figure = gp.plot_parameters(truth=example.values, others="relearned")
 figure.savefig("heating.png")

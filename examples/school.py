@@ -1,15 +1,16 @@
 """Heating of a school in winter.
 
 Hourly heating power Ph, outside temperature Ta and inside temperature Ti of a school, for 33 days in winter. The
-record is real (czagoni/darkgreybox, MIT) and not part of this project: `python examples/school.py FOLDER`, or set
-LODEKIT_DATA.
+record is real (czagoni/darkgreybox, MIT) and not part of this project: give its folder, `python examples/school.py
+FOLDER`, or set LODEKIT_DATA.
 
-One of three temperatures is measured, that of the air; those of the walls, Te, and of the heating, Th, are hidden.
-Fitted to all but the last five days, the model has to infer them from the weather and the heating alone. The tool
-that the data come with has an error of 0.372 K in the fitted part, and of 0.338 K in the last five days.
+Only the air temperature Ti is measured; those of the walls, Te, and of the heating, Th, are hidden. The model is
+fitted to all but the last five days, which it then simulates from the weather and the heating power alone. The tool
+that comes with the data has an error of 0.372 K in the fitted part, and of 0.338 K in the last five days.
 
-What to look for: a free run over five days has an error of a third of a degree. Rea, the resistance from the walls to
-the outside, is not identified, and the fit reports this instead of a number.
+What to look for: the simulation of five days has an error of a third of a degree. Rea, the thermal resistance from
+the walls to the outside, is not identified: its estimate tends to infinity, because these data can be explained
+without any heat flow from the walls to the outside. The fit warns about this.
 """
 
 import os

@@ -6,7 +6,7 @@ Gaussian process.
 
 What to look for: the band of x' is narrow, because x has to satisfy the equation and not only to pass through the
 points. With an unknown m the fit would report that these data do not identify m, c and k separately: this motion is
-one damped sine, and the coefficients of its own equation without a force can be added in any multiple.
+one damped sine, which also satisfies such an equation without a force, and any multiple of that can be added.
 """
 
 import numpy as np

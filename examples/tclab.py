@@ -1,7 +1,7 @@
 """Two heaters and two thermometers on one board.
 
-The Temperature Control Lab is a board for teaching: two transistors heat, each has a thermometer, and each heater
-warms the other. The heaters were switched at random for ten minutes. The record is real (APMonitor/arduino,
+The Temperature Control Lab is a board for teaching: two transistors serve as heaters, each with a thermometer, and
+each warms the other. The heaters were switched at random for ten minutes. The record is real (APMonitor/arduino,
 Apache-2.0) and not part of this project: give its folder, `python examples/tclab.py FOLDER`, or set LODEKIT_DATA.
 
 The temperatures TH1 and TH2 of the heaters are not measured, and the ambient temperature Ta is unknown. Six

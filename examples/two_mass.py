@@ -1,8 +1,8 @@
 """Input estimation: an unmeasured force.
 
 Two masses are connected by two springs; a force F pulls the second one. Masses and stiffnesses are known by design,
-both positions are measured, and the force is sought. This is a problem of input estimation: F is a free function of
-the system, is never measured, and is estimated with a band.
+both positions are measured, and the force is unknown. It is a free function of the system: it is never measured, but
+estimated with a band.
 
 What to look for: F contains the fourth derivative of x1 (or the second of x2), so its band is wider than those of the
 positions. It is widest at the ends, where there are data on one side only.

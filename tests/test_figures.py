@@ -15,11 +15,14 @@ from scipy.signal import lsim
 
 import lodekit as lk
 from lodekit.data.sources import load_data
+from lodekit.diagnostics import profile_likelihood
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
 from lodekit.prior.channel_prior.channel_spectrum import ChannelSpectrum
 from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.spectra import SpectralPoint
+from lodekit.report.panels import ReportContext
+from lodekit.report.time_series import channels_figure
 from lodekit.results.certificate import compute_mean_residuals
 from lodekit.results.fit import fit_at_point
 from tests.test_plotting import line
@@ -52,6 +55,17 @@ def hidden() -> lk.LODEGP:
     times = np.linspace(0, 6, 30)
     data = lk.Observations().add(times, "x", np.sin(times), std=0.01).add([0.0, 1.0], "x'", [1.0, 0.54], std=0.01)
     return lk.LODEGP(system, random_state=0, restarts=1).fit(data)
+
+
+@pytest.fixture(scope="module")
+def started() -> lk.LODEGP:
+    """A hidden state h that decays quickly and hardly affects y: the data contain no information about its start."""
+    t = np.linspace(0.0, 20.0, 80)
+    u = np.where(t % 7 < 3, 1.0, 0.0)
+    _, y, _ = lsim(([[-3.0, 0.0], [0.02, -0.6]], [[1.0], [1.0]], [[0.0, 1.0]], [[0.0]]), u, t, interp=False)
+    table = {"y": y + 0.02 * np.random.default_rng(0).standard_normal(80), "u": u}
+    system = lk.System("h' = -3*h + u; y' = -0.6*y + 0.02*h + u")
+    return lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, table)
 
 
 def texts(ax: Any) -> str:
@@ -95,6 +109,34 @@ def test_default_times_reach_a_tenth_beyond_the_data(heated: lk.LODEGP) -> None:
     assert times[[0, -1]].tolist() == [-6.0, 6.0]
 
 
+def test_default_times_do_not_extend_before_known_inputs(started: lk.LODEGP) -> None:
+    times = line(started.plot().axes[0], "mean").get_xdata()
+    assert times[[0, -1]].tolist() == [0.0, 22.0]
+
+
+def test_an_uncertain_initial_state_does_not_flatten_its_curve(started: lk.LODEGP) -> None:
+    for t in (None, np.linspace(0.0, 40.0, 100)):
+        ax = started.plot(t).axes[0]
+        mean, (low, high) = line(ax, "mean").get_ydata(), ax.get_ylim()
+        assert np.ptp(mean) > 0.3 * (high - low)
+        band = ax.collections[0].get_paths()[0].get_extents()
+        assert band.height > 3.0 * (high - low)
+    # The same rule holds for panels of reports.
+    context = ReportContext(started, {}, "", {}, (0.0, 22.0))
+    traces, layout = channels_figure(context)
+    drawn = next(trace for trace in traces if trace["name"] == "mean" and trace["yaxis"] == "y")
+    low, high = layout["yaxis"]["range"]
+    assert np.ptp(drawn["y"]) > 0.3 * (high - low)
+
+
+def test_far_extrapolation_does_not_flatten_the_curve() -> None:
+    t = np.arange(12.0) / 4
+    ax = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(t, {"x": np.sin(t)}).plot(np.linspace(0, 60, 200)).axes[0]
+    low, high = ax.get_ylim()
+    assert np.ptp(line(ax, "mean").get_ydata()) > 0.4 * (high - low)
+    assert np.ptp(line(ax, "data").get_ydata()) > 0.15 * (high - low)
+
+
 def test_what_was_not_measured_says_so_and_derivatives_have_their_data(hidden: lk.LODEGP) -> None:
     figure = hidden.plot()
     assert [ax.get_ylabel() for ax in figure.axes] == ["x", "F\n(not measured)", "x'"]
@@ -115,25 +157,25 @@ def test_sums_are_shown_as_averages() -> None:
 
 
 def test_parameters_show_estimate_interval_and_profile(heated: lk.LODEGP) -> None:
-    figure = heated.plot_parameters(truth={"a": 3}, units={"a": "1/s"}, points=11)
+    figure = heated.plot_parameters(truth={"a": 3}, units={"a": "1/s"}, points=11, others="relearned")
     assert len(figure.axes) == 2
     for ax, name in zip(figure.axes, "ab", strict=True):
         found = heated.parameters_[name]
-        assert line(ax, "95 % interval (others estimated)").get_xdata().tolist() == list(found.interval)
+        assert line(ax, "95 % interval").get_xdata().tolist() == list(found.interval)
         assert line(ax, "estimate").get_xdata() == [found.value]
-        relearned = line(ax, "log evidence + log prior, other parameters re-estimated")
+        relearned = line(ax, "other parameters re-estimated")
         assert relearned.get_ydata()[5] == pytest.approx(0.0, abs=1e-6)
         # The profile is close to its normal approximation here, and never below evidence with all else kept.
         normal = line(ax, "normal approximation").get_ydata()
         # At the upper end, -5.75 of the approximation, they differ by 1.26, because the profile is skewed.
         np.testing.assert_allclose(relearned.get_ydata(), normal, rtol=0, atol=1.3)
     fixed = heated.plot_parameters("a", others="fixed", points=11).axes[0]
-    values = line(fixed, "log evidence + log prior, other parameters fixed at their estimates")
+    values = line(fixed, "other parameters fixed at their estimates")
     expected = [heated.log_evidence({"a": value}) - heated.log_evidence_ for value in values.get_xdata()]
     np.testing.assert_allclose(values.get_ydata(), expected, atol=1e-8)
-    label = "log evidence + log prior, other parameters adjusted to first order (lower bound)"
+    label = "other parameters adjusted to first order"
     following = line(heated.plot_parameters("a", others="following", points=11).axes[0], label)
-    profile = line(figure.axes[0], "log evidence + log prior, other parameters re-estimated")
+    profile = line(figure.axes[0], "other parameters re-estimated")
     for lower, upper in ((values, following), (following, profile)):
         heights = dict(zip(np.round(upper.get_xdata(), 9).tolist(), upper.get_ydata().tolist(), strict=True))
         pairs = zip(np.round(lower.get_xdata(), 9).tolist(), lower.get_ydata().tolist(), strict=True)
@@ -143,6 +185,28 @@ def test_parameters_show_estimate_interval_and_profile(heated: lk.LODEGP) -> Non
         assert all(below <= above + 1e-3 for below, above in common)
     assert line(figure.axes[0], "truth").get_xdata()[0] == 3.0
     assert figure.axes[0].get_xlabel() == "a (1/s)"
+
+
+def test_normal_approximations_are_drawn_without_searches(heated: lk.LODEGP, monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(*_: Any, **__: Any) -> None:
+        raise AssertionError("a profile was computed")
+
+    monkeypatch.setattr(profile_likelihood, "minimize", search)
+    for ax in heated.plot_parameters(points=11).axes:
+        assert "interval from the normal approximation" in texts(ax)
+        assert line(ax, "other parameters adjusted to first order").get_ydata().max() == pytest.approx(0.0, abs=1e-6)
+    with pytest.raises(AssertionError, match="a profile was computed"):
+        heated.plot_parameters("a", others="relearned", points=11)
+
+
+def test_parameters_have_one_small_legend_below_the_panels(heated: lk.LODEGP) -> None:
+    figure = heated.plot_parameters(truth={"a": 3}, points=5)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert all(ax.get_tightbbox().y0 > box.y1 for ax in figure.axes)
+    # There are two rows of small letters.
+    assert box.height < 0.5 * figure.dpi
 
 
 def assert_crosses_level_at_interval_ends(ax: Any, label: str, interval: tuple[float, float]) -> None:
@@ -160,7 +224,7 @@ def test_profile_intervals_end_where_the_drawn_profile_reaches_the_level() -> No
     for ax, (name, found) in zip(panels, [*gp.parameters_.items()] * 2, strict=True):
         assert gp.fit_.identifiability[name].reason == "profile"
         assert "interval from the profile likelihood" in texts(ax)
-        label = "log evidence + log prior, other parameters re-estimated"
+        label = "other parameters re-estimated"
         assert_crosses_level_at_interval_ends(ax, label, found.interval)
         assert not any(item.get_label() == "normal approximation" for item in ax.get_lines())
 
@@ -223,7 +287,7 @@ def test_priors_of_parameters_count() -> None:
     times = np.linspace(0, 1, 12)
     model = lk.LODEGP(system, random_state=0, restarts=1).fit(times, np.exp(-2 * times) + 0.1 * np.sin(40 * times))
     (ax,) = model.plot_parameters(points=21).axes
-    curve = line(ax, "log evidence + log prior, other parameters re-estimated")
+    curve = line(ax, "other parameters re-estimated")
     assert curve.get_ydata().max() == pytest.approx(0.0, abs=1e-3)
 
 
@@ -297,7 +361,8 @@ def test_the_area_below_a_spectrum_is_the_prior_variance(latent: str, prior: str
 
 
 def test_without_free_functions_there_is_no_spectrum(decaying: lk.LODEGP) -> None:
-    assert "no free function drives x" in texts(decaying.plot_spectrum().axes[0])
+    with pytest.raises(lk.LodekitError, match=r"driven by a free function, got x; try plot_modes"):
+        decaying.plot_spectrum()
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -348,8 +413,9 @@ def test_a_model_without_data_shows_nothing(name: str) -> None:
         ("plot_parameters", {"names": ["a", "z"]}, "unknown parameter 'z'; expected one of: a, b"),
         ("plot_parameters", {"others": "free"}, "others as one of"),
         ("plot_parameters", {"others": ["fixed"]}, "others as one of"),
+        ("plot_parameters", {"others": ""}, "others as one of"),
         ("plot_parameters", {"points": 2}, "at least 5 points"),
-        ("plot_parameters", {"truth": {"a": "three"}}, "names to numbers"),
+        ("plot_parameters", {"truth": {"a": "three"}}, "a finite number for 'a', got 'three'"),
         ("plot_parameters", {"truth": [3]}, "names to numbers"),
         ("plot_evidence", {"first": "a", "second": "a"}, "two different learned parameters"),
         ("plot_evidence", {"first": "z"}, "unknown parameter 'z'"),

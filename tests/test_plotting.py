@@ -146,6 +146,27 @@ def test_modes_count() -> None:
     assert ax.get_xlabel() == "real part (1/s)"
 
 
+def test_slow_modes_are_distinguishable_next_to_a_fast_one() -> None:
+    slow = [-0.1 + 0.5j, -0.1 - 0.5j, -2, 0]
+    figure, (ax,) = plotting.make_panels(1, width=4.0, height_each=2.8)
+    plotting.draw_modes(ax, [-1000, *slow])
+    figure.draw_without_rendering()
+    places = ax.transData.transform([(root.real, root.imag) for root in map(complex, slow)])
+    distances = np.linalg.norm(places[:, None] - places, axis=-1) + figure.bbox.width * np.eye(len(slow))
+    # A mark is 8 points wide.
+    assert distances.min() > 8.0 * figure.dpi / 72.0
+    assert (ax.get_xscale(), ax.get_yscale()) == ("symlog", "symlog")
+    plotting.draw_modes(other := plotting.make_panels(1)[1][0], [-1, *slow])
+    assert other.get_xscale() == "linear"
+
+
+def test_limits_include_the_usual_band_and_all_other_values() -> None:
+    band = np.where(T < 1.0, 100.0, 1.0)
+    assert plotting.typical_limits(T, 0.0 * T, band, (0.0, 10.0)) == (-3.0, 3.0)
+    assert plotting.typical_limits(T, 0.0 * T, band, (5.0, 10.0), np.array([9.0])) == (-1.0, 9.0)
+    assert plotting.typical_limits(T, 0.0 * T, band, (20.0, 30.0)) == (-3.0, 3.0)
+
+
 @pytest.mark.parametrize("axes", ["axes", 3, ["a", "b"], []])
 def test_wrong_axes_are_refused(axes: Any) -> None:
     with pytest.raises(LodekitError, match="expected"):

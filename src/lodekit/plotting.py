@@ -1,9 +1,7 @@
 """Figures drawn from values (times, means, bands, data), never from the estimator; readable at paper width.
 
-Every function draws on given axes and does not change matplotlib's global state: no pyplot, no settings. The colours
-are those of Okabe and Ito, which colour-blind readers can distinguish; lines also differ in their dashes. Functions of
-figures and their axes come first, then those of signals and systems, then those of residuals and the log evidence
-around an estimate.
+Every function draws on given axes and does not change matplotlib's global state: no pyplot, no settings.
+Colour-blind readers can distinguish the colours; lines also differ in their dashes.
 """
 
 from __future__ import annotations
@@ -127,8 +125,7 @@ def to_png(figure: Any) -> bytes:
 
     Examples
     --------
-    >>> figure, axes = make_panels(1)
-    >>> to_png(figure)[1:4]
+    >>> to_png(make_panels(1)[0])[1:4]
     b'PNG'
     """
     target = BytesIO()
@@ -160,7 +157,7 @@ def read_axes(axes: Any, names: Sequence[str], **layout: Any) -> tuple[Any, list
     from matplotlib.axes import Axes
 
     expected = "expected axes as matplotlib axes or a list of them"
-    if not isinstance(axes, Axes | np.ndarray | Iterable):
+    if not isinstance(axes, Axes | Iterable):
         raise LodekitError(f"{expected}, got {type(axes).__name__}")
     panels = [axes] if isinstance(axes, Axes) else list(axes.ravel() if isinstance(axes, np.ndarray) else axes)
     if wrong := [item for item in panels if not isinstance(item, Axes)]:
@@ -224,15 +221,10 @@ def label_bottom(axes: Sequence[Any], text: str) -> None:
     ['', 't (s)']
     """
     for axis in axes:
-        spec = axis.get_subplotspec()
-        below = spec is not None and any(
-            other.get_subplotspec() is not None
-            and axis.get_shared_x_axes().joined(axis, other)
-            and other.get_subplotspec().colspan.start == spec.colspan.start
-            and other.get_subplotspec().rowspan.start > spec.rowspan.start
-            for other in axes
-        )
-        if not below:
+        own = axis.get_subplotspec()
+        places = [other.get_subplotspec() for other in axes if axis.get_shared_x_axes().joined(axis, other)]
+        column = [each for each in places if own and each and each.colspan.start == own.colspan.start]
+        if not any(each.rowspan.start > own.rowspan.start for each in column):
             axis.set_xlabel(text)
 
 
@@ -282,8 +274,8 @@ def _describe_offset(axis: Any, formatter: Any, zone: tzinfo | None) -> str:
     return f"{first}\u2013{text}" if text.startswith(last) and first < last else text
 
 
-def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:
-    """Add one legend for all panels, above them or in the first one.
+def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool, place: str = "upper") -> None:
+    """Add one legend for all panels, above or below them, or in the first one.
 
     Parameters
     ----------
@@ -291,7 +283,9 @@ def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:
     axes : sequence of matplotlib.axes.Axes
         All panels, whose labels are combined.
     outside : bool
-        Whether to place it above the panels; otherwise in the first one, for axes of the user.
+        Whether to place it outside the panels; otherwise in the first one, for axes of the user.
+    place : {"upper", "lower"}
+        Whether it is above or below the panels.
 
     Examples
     --------
@@ -310,15 +304,12 @@ def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool) -> None:
     entries = dict(sorted(entries.items(), key=lambda item: -item[1].get_zorder()))
     style = {"fontsize": SMALL_FONT_SIZE, "frameon": not outside, "handlelength": 1.8, "columnspacing": 1.4}
     if outside:
-        labels, columns = list(entries), len(entries)
-        # Use as many columns as fit: about 13 small letters per inch, and 6 for a handle.
-        while columns > 1:
-            rows = -(-len(labels) // columns)
-            widths = (6 + max(map(len, labels[k : k + rows])) for k in range(0, len(labels), rows))
-            if sum(widths) < 13 * figure.get_figwidth():
-                break
-            columns -= 1
-        figure.legend(entries.values(), entries, loc="outside upper center", ncols=columns, **style)
+        # Use as few rows as fit: about 13 small letters per inch, and 6 for a handle.
+        widths, limit = [6 + len(label) for label in entries], 13 * figure.get_figwidth()
+        count = len(widths)
+        rows = (n for n in range(1, count) if sum(max(widths[k : k + n]) for k in range(0, count, n)) < limit)
+        columns = -(-count // next(rows, count))
+        figure.legend(entries.values(), entries, loc=f"outside {place} center", ncols=columns, **style)
     else:
         axes[0].legend(entries.values(), entries, **style)
 
@@ -335,9 +326,9 @@ def draw_note(ax: Any, text: str) -> None:
     Examples
     --------
     >>> figure, (ax,) = make_panels(1)
-    >>> draw_note(ax, "no modes: the system is controllable")
+    >>> draw_note(ax, "no modes")
     >>> ax.texts[0].get_text()
-    'no modes: the system is controllable'
+    'no modes'
     """
     style = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": FAINT_GRAY, "wrap": True}
     ax.text(0.5, 0.5, text, transform=ax.transAxes, **style)
@@ -372,6 +363,30 @@ def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
     more = margin * (high - low)
     if more > 0:
         ax.set_ylim(max(bottom, low - more), min(top, high + more))
+
+
+def typical_limits(times: Array, mean: Array, band: Array, window: Sequence[float], *others: Array) -> Sequence[float]:
+    """Return limits of a curve and its band within a window; the band is cut at three times its median width.
+
+    Parameters
+    ----------
+    times, mean, band : array, shape (n,)
+        Times in ascending order, the curve, and the half-width of its band.
+    window : (first, last)
+        The window; if no times are in it, all are used.
+    *others : array
+        Other values to include.
+
+    Examples
+    --------
+    >>> typical_limits(np.arange(5.0), np.zeros(5), np.array([90.0, 1.0, 1.0, 1.0, 9.0]), (0, 3))
+    (-3.0, 3.0)
+    """
+    inside = (times >= window[0]) & (times <= window[1])
+    inside |= not inside.any()
+    centre, half = mean[inside], np.minimum(band[inside], 3.0 * np.median(band[inside]))
+    shown = np.concatenate([centre - half, centre + half, *others])
+    return float(shown.min()), float(shown.max())
 
 
 def shade_outside(ax: Any, points: Array, window: tuple[float, float] | None, label: str) -> None:
@@ -472,7 +487,6 @@ def draw_channel(
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1)
     >>> draw_channel(ax, [0, 1, 2], [0, 1, 0], [0.1, 0.1, 0.5], data=([0, 1], [0.1, 0.9]), window=(0, 1), label="f1")
     """
@@ -510,7 +524,6 @@ def draw_input(ax: Any, t: ArrayLike, values: ArrayLike, *, is_held: bool = True
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1)
     >>> draw_input(ax, [0, 1, 2], [0, 1, 1], label="u")
     >>> ax.get_lines()[0].get_drawstyle()
@@ -519,8 +532,7 @@ def draw_input(ax: Any, t: ArrayLike, values: ArrayLike, *, is_held: bool = True
     style = {"drawstyle": "steps-post" if is_held else "default", "color": TRUTH_COLOR, "linewidth": 1.2}
     ax.plot(np.asarray(t, dtype=float), np.asarray(values, dtype=float), label="known input", **style)
     ax.margins(x=0)
-    if label:
-        ax.set_ylabel(label)
+    ax.set_ylabel(label or ax.get_ylabel())
 
 
 def _draw_points(
@@ -565,7 +577,6 @@ def draw_residual(
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1)
     >>> draw_residual(ax, [0, 1, 2], [0, 1e-16, -2e-16], label="x' = u")
     >>> ax.get_yscale(), ax.get_title(loc="left")
@@ -616,7 +627,6 @@ def draw_frequency_response(
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, axes = make_panels(2, columns=2, share=False)
     >>> draw_frequency_response(*axes, [0.1, 1, 10], [1, 0.7 - 0.7j, -0.1j], ([0.1, 0.1, 0.1], [0.1, 0.1, 0.1]))
     >>> axes[0].get_yscale()
@@ -664,7 +674,6 @@ def draw_step(
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1)
     >>> draw_step(ax, [0, 1, 2], [0, 0.6, 0.9], [0, 0.1, 0.1], gain=1.0, label="y")
     >>> ax.get_ylabel()
@@ -678,12 +687,13 @@ def draw_step(
     if gain is not None:
         ax.axhline(gain, color=TRUTH_COLOR, linewidth=1.2, linestyle=REFERENCE_DASHES, zorder=2, label="static gain")
     ax.margins(x=0)
-    if label:
-        ax.set_ylabel(label)
+    ax.set_ylabel(label or ax.get_ylabel())
 
 
 def draw_modes(ax: Any, roots: ArrayLike, counts: Sequence[int] | None = None, *, time_unit: str = "") -> None:
     """Draw exponents in the complex plane; the half-plane of decaying ones is shaded.
+
+    Axes are logarithmic, except around zero, if magnitudes differ by a factor of more than 100.
 
     Parameters
     ----------
@@ -697,7 +707,6 @@ def draw_modes(ax: Any, roots: ArrayLike, counts: Sequence[int] | None = None, *
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1)
     >>> draw_modes(ax, [-1 + 2j, -1 - 2j], time_unit="s")
     >>> ax.get_xlabel()
@@ -705,7 +714,6 @@ def draw_modes(ax: Any, roots: ArrayLike, counts: Sequence[int] | None = None, *
     """
     points = np.atleast_1d(np.asarray(roots, dtype=complex))
     size = 1.35 * float(np.max(np.maximum(np.abs(points.real), np.abs(points.imag)), initial=0.0)) or 1.0
-    ax.axvspan(-size, 0.0, facecolor=SHADE_GRAY, edgecolor="none", zorder=0)
     for line in (ax.axhline, ax.axvline):
         line(0.0, color="0.6", linewidth=0.8, zorder=1)
     ax.plot(points.real, points.imag, "x", color=MEAN_COLOR, markersize=8, markeredgewidth=1.8, zorder=3, clip_on=False)
@@ -715,8 +723,16 @@ def draw_modes(ax: Any, roots: ArrayLike, counts: Sequence[int] | None = None, *
             ax.annotate(f"\u00d7{count}", (root.real, root.imag), fontsize=FONT_SIZE, color=MEAN_COLOR, **place)
     for x, side, word in ((0.02, "left", "decaying"), (0.98, "right", "growing")):
         ax.text(x, 0.02, word, transform=ax.transAxes, ha=side, va="bottom", fontsize=SMALL_FONT_SIZE, color=FAINT_GRAY)
-    ax.set(xlim=(-size, size), ylim=(-size, size))
     ax.locator_params(nbins=5)
+    sizes = np.abs(points[np.abs(points) > 1e-9 * size])
+    if sizes.max(initial=0.0) > 100.0 * sizes.min(initial=np.inf):
+        # On linear axes, slow modes would coincide at zero.
+        size *= 2.0
+        for set_scale in (ax.set_xscale, ax.set_yscale):
+            set_scale("symlog", linthresh=10.0 ** np.floor(np.log10(sizes.min())))
+        ax.locator_params(numticks=5)
+    ax.axvspan(-size, 0.0, facecolor=SHADE_GRAY, edgecolor="none", zorder=0)
+    ax.set(xlim=(-size, size), ylim=(-size, size))
     ax.set_xlabel(name_with_unit("real part", f"1/{time_unit}" if time_unit else "rate"))
     ax.set_ylabel(name_with_unit("imaginary part", f"rad/{time_unit}" if time_unit else "angular frequency"))
 
@@ -734,7 +750,6 @@ def draw_spectrum(ax: Any, frequencies: ArrayLike, density: ArrayLike, *, label:
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1)
     >>> draw_spectrum(ax, [0.1, 1, 10], [1, 0.1, 0.01], label="f1")
     >>> ax.get_ylabel()
@@ -766,7 +781,6 @@ def draw_scatter(ax: Any, t: ArrayLike, residuals: ArrayLike, *, label: str = ""
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1)
     >>> draw_scatter(ax, [0, 1, 2], [0.5, -1, 2.5], label="residual of y")
     >>> ax.get_ylabel()
@@ -782,8 +796,7 @@ def draw_scatter(ax: Any, t: ArrayLike, residuals: ArrayLike, *, label: str = ""
     reach = 1.1 * max(3.0, float(np.abs(values).max(initial=0.0)))
     ax.set_ylim(-reach, reach)
     ax.margins(x=0.02)
-    if label:
-        ax.set_ylabel(label)
+    ax.set_ylabel(label or ax.get_ylabel())
 
 
 def draw_correlations(ax: Any, correlations: ArrayLike, count: int, *, label: str = "") -> None:
@@ -800,7 +813,6 @@ def draw_correlations(ax: Any, correlations: ArrayLike, count: int, *, label: st
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1)
     >>> draw_correlations(ax, [0.6, 0.3, 0.1], 100, label="lag")
     >>> ax.get_xlabel()
@@ -817,8 +829,7 @@ def draw_correlations(ax: Any, correlations: ArrayLike, count: int, *, label: st
     ax.set_ylim(low, max(0.35, 1.15 * float(values.max(initial=0.0)), 1.3 * half))
     ax.set_xlim(0.4, len(values) + 0.6)
     ax.locator_params(axis="x", integer=True, nbins=6)
-    if label:
-        ax.set_xlabel(label)
+    ax.set_xlabel(label or ax.get_xlabel())
 
 
 def draw_cumulated(ax: Any, frequencies: ArrayLike, share: ArrayLike, band: float, *, label: str = "") -> None:
@@ -836,7 +847,6 @@ def draw_cumulated(ax: Any, frequencies: ArrayLike, share: ArrayLike, band: floa
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1)
     >>> draw_cumulated(ax, [0.1, 0.2, 0.3], [0.8, 0.9, 1.0], 0.3, label="frequency")
     >>> ax.get_xlabel()
@@ -852,8 +862,7 @@ def draw_cumulated(ax: Any, frequencies: ArrayLike, share: ArrayLike, band: floa
     ax.set_ylim(0.0, 1.02)
     ax.margins(x=0)
     ax.locator_params(axis="x", nbins=4)
-    if label:
-        ax.set_xlabel(label)
+    ax.set_xlabel(label or ax.get_xlabel())
 
 
 #: Half the chi-square quantiles with two degrees of freedom: the drop of the log evidence at the edge of a region.
@@ -903,7 +912,6 @@ def draw_parameter(
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1)
     >>> draw_parameter(ax, [2, 3, 4], [-2, 0, -2], estimate=3, interval=(2.02, 3.98), name="a", unit="1/s")
     >>> ax.get_title(loc="left")
@@ -921,9 +929,8 @@ def draw_parameter(
     # The estimate is drawn at the level where its interval ends, or at the top without one.
     if interval is not None:
         style = {"color": DATA_COLOR, "linewidth": 1.2, "markersize": 7}
-        ax.plot(interval, [level, level], "|-", label="95 % interval (others estimated)", **style)
-    place = 0.0 if interval is None else level
-    ax.plot([estimate], [place], "o", color=DATA_COLOR, markersize=4, label="estimate")
+        ax.plot(interval, [level, level], "|-", label="95 % interval", **style)
+    ax.plot([estimate], [0.0 if interval is None else level], "o", color=DATA_COLOR, markersize=4, label="estimate")
     top = float(np.max(heights[seen], initial=0.0))
     ax.set_ylim(2.5 * level, max(-0.3 * level, 1.15 * top))
     set_axis_scale(ax, "x", np.append(points[seen], estimate))
@@ -963,9 +970,8 @@ def draw_evidence(
 
     Examples
     --------
-    >>> from lodekit.plotting import make_panels
     >>> figure, (ax,) = make_panels(1, height_each=3.0)
-    >>> x, y = np.meshgrid(np.linspace(-1, 1, 9), np.linspace(-1, 1, 9))
+    >>> x, y = np.mgrid[-1:1:9j, -1:1:9j]
     >>> draw_evidence(ax, x, y, -5 * (x**2 + y**2), estimate=(0.0, 0.0), labels=("a", "b"))
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('a', 'b')

@@ -32,7 +32,7 @@ def test_a_hole_at_the_beginning_and_a_long_one_are_told(kind: HoldType) -> None
     (text,) = _warned(kind, slice(0, 3))
     assert text.startswith("input u has no value before t = 3 s,")
     (text,) = _warned(kind, slice(40, 60))
-    assert text.startswith("input u has no value between t = 39 and 60 s, 21% of the record")
+    assert text.startswith("input u has no value between t = 39 and 60 s, 21 % of the record")
 
 
 @pytest.mark.parametrize(

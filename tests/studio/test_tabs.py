@@ -147,6 +147,9 @@ def test_both_ends_of_a_window_can_be_typed_one_after_the_other(open_tab: OpenTa
     values = [tab.text_input(key=name).value for name in ("Fit from", "Fit to")]
     assert values == ["2024-03-04 04:00:00", "2024-03-04 05:00:00"]
     assert not tab.button(key="fit").disabled
+    # A day without a time ends at midnight, as on the command line.
+    tab.text_input(key="Fit to").input("2024-03-04").run()
+    assert tab.text_input(key="Fit to").value == "2024-03-04 09:50:00"
     for word in ("soon", "later"):
         tab.text_input(key="Fit to").input(word).run()
         assert tab.text_input(key="Fit to").value == word

@@ -161,7 +161,7 @@ def test_a_byte_order_mark_is_taken_away(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SystemFileError, match="cannot read.*this folder is"):
+    with pytest.raises(SystemFileError, match=r"cannot read.*this folder is"):
         lk.read_system_file(tmp_path / "missing.toml")
     (tmp_path / "plant.toml").write_text("equations = ['x = u']")
     with pytest.raises(SystemFileError, match=r"did you mean .*plant\.toml\?"):

@@ -30,7 +30,7 @@ def test_summaries_tell_the_unit(gp: lk.LODEGP) -> None:
     learned = gp.disturbances_["w"].deviation
     said = "w: white noise, {0:.4g} in the unit of x per root of time, the standard deviation of its integral over"
     assert said.format(learned) in gp.summary()
-    assert f"{'amplitude of w (std)':<34}{learned:>12.5g}" in gp.summary().splitlines()
+    assert f"{'amplitude of w (std)':<34}{learned:>12.3g}" in gp.summary().splitlines()
     assert "amplitude of w (std)" in gp.hyperparameters_
 
 

@@ -48,7 +48,9 @@ StepOption = Annotated[float | None, Option("--dt", help="Sampling interval, if 
 SplitOption = Annotated[
     bool, Option("--split-gaps", help="Start a new record after each gap (a step six times as long as most).")
 ]
-MapOption = Annotated[Names, Option("--map", "-m", help="The column of a channel, by name or number: T1=temp_1,t=1.")]
+MapOption = Annotated[
+    Names, Option("--map", "-m", help="The column of a channel, by name or number: T1=temp_1,t=1; T1=- reads none.")
+]
 HeaderOption = Annotated[
     bool | None, Option("--header/--no-header", help="Whether the first line has column names; detected by default.")
 ]

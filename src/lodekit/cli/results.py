@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lodekit.support.arguments import Array
 
 FromOption = Annotated[str | None, Option("--from", help="First time; the first measurement by default.")]
-ToOption = Annotated[str | None, Option("--to", help="Last time; the last measurement by default.")]
+ToOption = Annotated[str | None, Option("--to", help="Last time, or last day; the last measurement by default.")]
 CountOption = Annotated[int | None, Option("--n", min=1, max=2_000_000, help="Number of evenly spaced times.")]
 AtOption = Annotated[Path | None, Option("--at", help="A file with times and, for predict, inputs after the record.")]
 RecordOption = Annotated[str | None, Option("--record", help="The name of one record; all by default.")]
@@ -145,7 +145,7 @@ def simulate(
     ],
     inputs: Annotated[Path | None, Argument(help="For a MODEL: a file with times and inputs.")] = None,
     start: Annotated[str | None, Option("--from", help="First time.")] = None,
-    stop: Annotated[str | None, Option("--to", help="Last time.")] = None,
+    stop: Annotated[str | None, Option("--to", help="Last time, or last day.")] = None,
     count: CountOption = None,
     noise: Annotated[float, Option("--noise", help="Standard deviation of noise to add.")] = 0.0,
     values: Annotated[arguments.Names, Option("--set", help="Values of parameters: --set a=3,b=1.")] = None,

@@ -314,7 +314,7 @@ def _poorly_explained(
         share = (null_noise_std[check.name] / statistics[check.name].std) ** 2
         if check.size > _MAX_NOISE_RATIO or (left > 3.0 * share and left > _MIN_UNEXPLAINED_FRACTION):
             both = max(1.0 - share, 0.0), max(check.explained, 0.0)
-            found.append(f"{check.name} ({both[0]:.0%} instead of {both[1]:.0%})")
+            found.append(f"{check.name} ({100 * both[0]:.0f} % instead of {100 * both[1]:.0f} %)")
     return found
 
 

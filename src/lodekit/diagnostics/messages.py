@@ -46,8 +46,8 @@ _GAP_ADVICE = "give its values there, or leave that part of the record out"
 _SPLIT_ADVICE = "give its values there, or split the record at gaps, split_gaps=True or --split-gaps"
 #: The note on the noise of an observable that is zero throughout.
 _ZERO_NOISE_NOTE = (
-    f"; zeros do not determine its noise, which is assumed to be at least {MIN_NOISE_RATIO_OF_ZEROS:.0%} of the scale "
-    "that follows from the other channels: give noise_std if it is known"
+    f"; zeros do not determine its noise, which is assumed to be at least {100 * MIN_NOISE_RATIO_OF_ZEROS:.0f} % of "
+    "the scale that follows from the other channels: give noise_std if it is known"
 )
 
 
@@ -123,7 +123,7 @@ def _long_gap_warning(name: str, signal: InputSignal, window: tuple[float, float
         return ""
     ends = clock.format_times(*inside[place : place + 2])
     what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
-    share = f"{steps[place] / (last - first):.0%} of the record"
+    share = f"{100 * steps[place] / (last - first):.0f} % of the record"
     return f"input {name} has no value between {ends}, {share}: it is {what}; {_SPLIT_ADVICE}"
 
 
@@ -610,7 +610,7 @@ def residual_warnings(
             cause, advice = "is not the same everywhere", "give noise_std for each record, or check outlying ones"
         text = f"residuals are larger than the noise in {join_list(loud)}: it {cause}, or the equations miss dynamics"
         found.append(f"{text}; {advice}")
-    low = [f"{max(check.explained, 0.0):.0%} of {check.title}" for check in checks if check.explains_little]
+    low = [f"{100 * max(check.explained, 0.0):.0f} % of {check.title}" for check in checks if check.explains_little]
     if low:
         found.append(
             f"the curves explain little of the variance of the data, {join_list(low)}; the rest is treated as noise: "

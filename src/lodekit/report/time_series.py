@@ -13,6 +13,7 @@ from lodekit.data.observations import TimeSeries
 from lodekit.diagnostics.messages import describe_check, residual_warnings
 from lodekit.diagnostics.residual_tests import N_SEGMENTS, SEGMENT_ROWS, ResidualCheck
 from lodekit.errors import LodekitError
+from lodekit.plotting import typical_limits
 from lodekit.report import panels as plotly
 from lodekit.results.fit import Fit
 from lodekit.support.arguments import Array
@@ -83,7 +84,7 @@ def _channel_panel(context: plotly.ReportContext, name: str, mean: Array, band: 
     traces.append(plotly.line_trace("mean", times, heights, plotly.PLOTLY_MEAN_COLOR, hover, errors=band))
     title = f"<b>{label}</b>{' in' + unit if unit else ''}"
     title += "" if name in context.series else ' <span style="color:#5a6b7b">– not measured</span>'
-    return plotly.PlotlyPanel(title, traces, _visible_limits(context, name, low, high))
+    return plotly.PlotlyPanel(title, traces, _visible_limits(context, name, mean, band))
 
 
 def _input_panel(context: plotly.ReportContext, name: str, signal: InputSignal) -> plotly.PlotlyPanel:
@@ -113,16 +114,12 @@ def _measurement_trace(context: plotly.ReportContext, item: TimeSeries) -> dict[
     return plotly.marker_trace(name, x, y, hover, (6, 3), (0.75, 0.4), many=len(chosen) > 300)
 
 
-def _visible_limits(context: plotly.ReportContext, name: str, low: Array, high: Array) -> tuple[float, float]:
+def _visible_limits(context: plotly.ReportContext, name: str, mean: Array, band: Array) -> tuple[float, float]:
     """Return the limits of the vertical axis: curves that grow outside the window must not flatten the others."""
-    start, stop = context.fit.measurements.window
-    inside = (context.curve_times >= start) & (context.curve_times <= stop)
-    values = [low[inside], high[inside]] if inside.any() else [low, high]
-    if name in context.series:
-        values.append(context.series[name].values)
-    bottom, top = min(float(part.min()) for part in values), max(float(part.max()) for part in values)
-    reach = 0.6 * (top - bottom)
-    return min(bottom, max(float(low.min()), bottom - reach)), max(top, min(float(high.max()), top + reach))
+    data = [context.series[name].values] if name in context.series else []
+    bottom, top = typical_limits(context.curve_times, mean, band, context.fit.measurements.window, *data)
+    reach, low, high = 0.6 * (top - bottom), float((mean - band).min()), float((mean + band).max())
+    return min(bottom, max(low, bottom - reach)), max(top, min(high, top + reach))
 
 
 #: For each observable: the check, and the times and standardized values of the residuals that are drawn.

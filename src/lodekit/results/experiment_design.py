@@ -67,7 +67,7 @@ class Experiment:
     >>> found
     Planned: x, 20 measurements, t from 0 to 9.5
                            value     std err    relative
-    a                        0.3      0.0064        2.1%
+    a                        0.3      0.0064        2.1 %
     """
 
     estimates: dict[str, Estimate]
@@ -172,7 +172,7 @@ class Experiment:
     def _table_rows(self) -> list[list[str]]:
         shares = [100.0 * share for share in self.relative.values()]
         return [
-            [name, format_number(each.value, 0.0), f"{each.std_error:.2g}", f"{share:.2g}%", ""]
+            [name, format_number(each.value, 0.0), f"{each.std_error:.2g}", f"{share:.2g} %", ""]
             if each.has_interval
             else [name, format_number(each.value, 0.0), "", "", each.note]
             for (name, each), share in zip(self.estimates.items(), shares, strict=True)

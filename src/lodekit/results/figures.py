@@ -28,7 +28,15 @@ from lodekit.results.state_space import (
     step_grid,
 )
 from lodekit.results.summary import describe_solution_sense
-from lodekit.support.arguments import Array, IndexArray, as_float_array, as_times, check_count, check_parameters
+from lodekit.support.arguments import (
+    Array,
+    IndexArray,
+    as_float_array,
+    as_times,
+    check_count,
+    check_parameters,
+    parse_parameter_values,
+)
 from lodekit.support.interval_means import observable_unit
 from lodekit.support.progress import track_progress
 from lodekit.support.text import format_quantity
@@ -122,28 +130,11 @@ def parse_true_curves(
     return [columns.get(name) for name in names]
 
 
-def _check_parameter_names(fit: Fit, names: Sequence[str]) -> list[str]:
-    """Return names of parameters; raise if the system has no parameter of a name."""
-    check_parameters(list(fit.estimates), names)
-    return list(names)
-
-
-def parse_true_values(fit: Fit, truth: Mapping[str, float] | None) -> Mapping[str, float]:
-    """Return true values of parameters by name."""
-    if truth is None:
-        return {}
-    if not isinstance(truth, Mapping):
-        raise LodekitError(f"expected truth as a dict of parameter names to numbers, got {type(truth).__name__}")
-    try:
-        return {name: float(truth[name]) for name in _check_parameter_names(fit, list(truth))}
-    except (TypeError, ValueError):
-        raise LodekitError(f"expected truth as a dict of parameter names to numbers, got {truth!r}") from None
-
-
 def parse_parameter_pair(fit: Fit, first: str | None, second: str | None) -> list[str]:
     """Return the names of two different estimated parameters."""
     learned = [fit.layout.names[number] for number in fit.layout.free_parameters]
-    given = _check_parameter_names(fit, [name for name in (first, second) if name is not None])
+    given = [name for name in (first, second) if name is not None]
+    check_parameters(fit.estimates, given)
     pair = list(dict.fromkeys([*given, *[name for name in learned if name not in given]]))[:2]
     if len(pair) < 2 or len(set(given)) < len(given) or not set(pair) <= set(learned):
         known = ", ".join(learned) or "none"
@@ -165,10 +156,13 @@ def plot(
 ) -> Any:
     """Plot mean, 95 % band and data, one panel for each observable and record; extrapolation is shaded.
 
+    The mean and the data fill the panels; parts of bands that are much wider than usual may be cut off.
+
     Parameters
     ----------
     t : array-like, shape (n,), optional
-        Times of the curves, at least two different ones; by default the window and 10 % more on each side.
+        Times of the curves, at least two different ones; by default the window and 10 % more after it,
+        and also before it if there are no known inputs or disturbances.
     observable : str or sequence of str, optional
         Observables to show; by default all channels and all other measured observables.
     truth : function of times, array (n, channels) at the times `t`, or dict of these by name, optional
@@ -209,7 +203,7 @@ def plot(
         for j, (name, panel) in enumerate(zip(names, own, strict=True)):
             curve, functions = (times, mean[:, j], std[:, j]), None if drawn is None else drawn[:, :, j]
             unit = observable_unit(known, name)
-            _draw_observable(part, panel, name, unit, curve, truths[j], functions, framed=t is None)
+            _draw_observable(part, panel, name, unit, curve, truths[j], functions, is_chosen=t is not None)
     panels = [panel for own in grid for panel in own]
     plotting.label_time(panels, known.get("t", ""), fit.clock.axis_zone)
     plotting.add_legend(figure, panels, outside=new)
@@ -227,9 +221,9 @@ def _draw_observable(
     truth: Array | None,
     samples: Array | None,
     *,
-    framed: bool,
+    is_chosen: bool,
 ) -> None:
-    """Draw one observable; if it is `framed`, the part inside the window fills the panel."""
+    """Draw one observable; the part inside the window, or the mean at chosen times, fills the panel."""
     times, mean, std = curve
     same, (first, last) = fit.setup.observable_compiler.are_equivalent, fit.measurements.window
     # Averages of the measurements if only sums were kept.
@@ -260,13 +254,9 @@ def _draw_observable(
         outside_label=outside,
         is_known=signal is not None,
     )
-    if framed:
-        inside = (times >= first) & (times <= last)
-        reach = 2 * std[inside]
-        shown = [mean[inside] - reach, mean[inside] + reach, *([] if series is None else [series.values])]
-        shown += [] if truth is None else [np.asarray(truth)]
-        shown += [] if samples is None else [samples[:, inside].ravel()]
-        plotting.frame(panel, shown)
+    shown = [mean] * is_chosen + ([] if truth is None else [truth])
+    shown += [] if series is None else [series.values[(series.times >= times[0]) & (series.times <= times[-1])]]
+    plotting.frame(panel, [np.array(plotting.typical_limits(times, mean, 2 * std, (first, last), *shown))])
 
 
 def plot_residual(
@@ -389,6 +379,9 @@ def plot_spectrum(
     names = fit.setup.channels if observable is None else parse_observable_names(fit, observable)
     known = parse_units(fit, units)
     frequencies, densities = prior_spectral_density(fit.prior, fit.hyperparameters, fit.observables(names))
+    if not densities.any():
+        instead = "try plot_modes, or plot_bode with known inputs"
+        raise LodekitError(f"expected observables driven by a free function, got {', '.join(names)}; {instead}")
     figure, panels, new = plotting.read_axes(axes, names, columns=1 if len(names) <= 8 else 2)
     for name, panel, density in zip(names, panels, densities, strict=True):
         if not density.any():
@@ -396,9 +389,7 @@ def plot_spectrum(
             continue
         unit = f"{known[name]}\u00b2 {known['t']}" if {name, "t"} <= set(known) else ""
         plotting.draw_spectrum(panel, frequencies, density, label=name, unit=unit)
-    time = known.get("t", "unit of time")
-    if densities.any():
-        plotting.label_bottom(panels, f"frequency (cycles per {time})")
+    plotting.label_bottom(panels, f"frequency (cycles per {known.get('t', 'unit of time')})")
     if new:
         figure.align_ylabels(panels)
     return figure
@@ -437,12 +428,9 @@ def plot_residuals(
     if fit.measurements.has_only_statistics:
         raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
     known = parse_units(fit, units)
-    # A panel has a third of the width of the figure, so long labels need a line of their own.
-    rate = (
-        plotting.name_with_unit("frequency", f"cycles per {known['t']}")
-        if known.get("t")
-        else "cycles per unit of time"
-    )
+    # A panel has a third of the width of the figure.
+    time = known.get("t")
+    rate = plotting.escape_mathtext(f"frequency (cycles per {time})" if time else "cycles per unit of time")
     parts = select_records(fit, record)
     rows = [
         (part, item, item.observable + (f" of record {part.record_names[0]}" if len(parts) > 1 else ""))
@@ -457,8 +445,7 @@ def plot_residuals(
         last = number == len(rows) - 1
         word = "innovation" if found.are_innovations else "residual"
         times, label = fit.clock.axis_times(found.times), plotting.name_with_unit(f"{word} of {title} / std")
-        label = label.replace(" of record", "\nof record")
-        plotting.draw_scatter(own[0], times, found.values, label=label)
+        plotting.draw_scatter(own[0], times, found.values, label=label.replace(" of record", "\nof record"))
         plotting.label_time(own[:1], known.get("t", ""), fit.clock.axis_zone)
         own[0].set_xlabel(own[0].get_xlabel() if last else "")
         if check is None or check.whiteness is None:
@@ -543,9 +530,8 @@ def plot_bode(
         unit = f"{known[name]}/{known[entry]}" if {name, entry} <= set(known) else ""
         magnitude.set_ylabel(plotting.name_with_unit(f"|{name} / {entry}|", unit))
         phase.set_ylabel("phase (\u00b0)")
-    for panel in panels[-2:]:
-        unit = f"rad/{known['t']}" if "t" in known else "rad per unit of time"
-        panel.set_xlabel(plotting.name_with_unit("frequency", unit))
+    unit = f"rad/{known['t']}" if "t" in known else "rad per unit of time"
+    plotting.label_bottom(panels[-2:], plotting.name_with_unit("frequency", unit))
     plotting.add_legend(figure, panels, outside=new)
     return figure
 
@@ -626,7 +612,7 @@ def _parse_response(
 
 #: Descriptions in legends of how other parameters are treated.
 _OTHER_PARAMETERS = {
-    "following": "other parameters adjusted to first order (lower bound)",
+    "following": "other parameters adjusted to first order",
     "fixed": "other parameters fixed at their estimates",
     "relearned": "other parameters re-estimated",
 }
@@ -648,7 +634,7 @@ def plot_parameters(
     names: str | Sequence[str] | None = None,
     *,
     truth: Mapping[str, float] | None = None,
-    others: str = "relearned",
+    others: str | None = None,
     points: int = 31,
     units: Mapping[str, str] | None = None,
     axes: Any = None,
@@ -665,9 +651,10 @@ def plot_parameters(
         Parameters of the system; all of them by default.
     truth : dict of str to float, optional
         True values of parameters, if known.
-    others : {"relearned", "following", "fixed"}
+    others : {"relearned", "following", "fixed"}, optional
         All other parameters and hyperparameters along the curve are estimated again at every point (the profile
-        likelihood); follow their optimum to first order, with one evaluation per point; or keep their estimates.
+        likelihood); follow their optimum to first order (a lower bound), with one evaluation per point; or keep their
+        estimates. By default they follow if the interval is a normal approximation, and are estimated again otherwise.
         A profile from which an interval was computed is drawn instead of the first two.
     points : int
         Points of each curve, at least five; more are used where it is steep.
@@ -687,10 +674,11 @@ def plot_parameters(
     >>> len(gp.plot_parameters("k", others="following", points=5).axes)
     1
     """
-    known, true, shown = parse_units(fit, units), parse_true_values(fit, truth), list(fit.estimates)
+    known, true, shown = parse_units(fit, units), parse_parameter_values(fit.estimates, truth), list(fit.estimates)
     if names is not None:
-        shown = _check_parameter_names(fit, parse_texts(names, "parameters"))
-    _check_search(others, points)
+        shown = parse_texts(names, "parameters")
+        check_parameters(fit.estimates, shown)
+    _check_search("relearned" if others is None else others, points)
     columns, titles = 2 if len(shown) > 3 else 1, shown or ["the system"]
     figure, panels, new = plotting.read_axes(axes, titles, columns=columns, height_each=1.75, share=False)
     if not shown:
@@ -700,14 +688,14 @@ def plot_parameters(
             if fit.layout.transform_of(name) is None:
                 plotting.draw_note(panel, f"{name} = {fit.estimates[name].value:.5g}, fixed")
             else:
-                _draw_profile(fit, panel, name, others, points, truth=true.get(name), unit=known.get(name, ""))
+                _draw_profile(fit, panel, name, others or "", points, truth=true.get(name), unit=known.get(name, ""))
             advance()
-    plotting.add_legend(figure, panels, outside=new)
+    plotting.add_legend(figure, panels, outside=new, place="lower")
     return figure
 
 
 def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, truth: float | None, unit: str) -> None:
-    """Draw the log evidence around the estimate of one parameter, with the level at which its interval ends."""
+    """Draw the log evidence around one estimate, and the level at which its interval ends; `others` may be empty."""
     found, spread, what = fit.estimates[name], _search_std(fit, name), fit.setup.objective.name
     if not spread > 0.0:
         plotting.draw_note(panel, f"{name} = {found.value:.5g}; no curve, because it has no standard error")
@@ -716,6 +704,8 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
     reach, left = fit.interval_quantiles(0.95)[name], math.sqrt(fit.residual_dof_fraction)
     result, widening = fit.identifiability.get(name), fit.diagnosis.widening.get(name, 1.0)
     reason, approximation = "normal" if result is None else result.reason, None
+    # Every point of a profile is a search, which a normal approximation does not need.
+    others = others or ("following" if reason == "normal" and found.identified else "relearned")
     if result and result.ladder and reason == "profile" and found.identified and others != "fixed":
         values, curve, others = *fit.profile_of_interval(name), "relearned"
     else:
@@ -750,7 +740,7 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
         level=-0.5 * (reach / left if found.identified or (result and result.ladder) else NORMAL_QUANTILE_95) ** 2,
         approximation=approximation,
         truth=truth,
-        curve_label=f"{what}, {_OTHER_PARAMETERS[others]}",
+        curve_label=_OTHER_PARAMETERS[others],
         name=name,
         unit=unit,
         note=textwrap.fill(note, _NOTE_WIDTH),
@@ -794,7 +784,7 @@ def plot_evidence(
     >>> len(gp.plot_evidence("c", "k", points=5).axes)
     2
     """
-    known, true = parse_units(fit, units), parse_true_values(fit, truth)
+    known, true = parse_units(fit, units), parse_parameter_values(fit.estimates, truth)
     pair = parse_parameter_pair(fit, first, second)
     _check_search(others, points)
     figure, panels, new = plotting.read_axes(axes, [" and ".join(pair)], width=4.6, height_each=3.1, share=False)

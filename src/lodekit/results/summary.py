@@ -160,7 +160,7 @@ def summary(fit: Fit) -> Summary:
     others = {_with_unit(name, units.get(name)): value for name, value in others.items()}
     others |= {_with_unit(f"noise ({name})", fit.units.get(name)): value for name, value in fit.noise.items()}
     shares = fit.diagnosis.explained_variance
-    others |= {f"variance explained ({name}){minimum}": f"{max(share, 0.0):.1%}" for name, share in shares.items()}
+    others |= {f"variance explained ({name}){minimum}": format_percent(share) for name, share in shares.items()}
     others |= {
         f"residuals of {check.title}": "-" if check.name in constant else check.verdict
         for check in fit.diagnosis.checks
@@ -223,7 +223,11 @@ def format_one_line(fit: Fit) -> str:
 
 def format_fit_html(fit: Fit) -> str:
     """Return a fit as HTML for notebooks: equations, parameters and warnings."""
-    shares = [f"{name}: {share:.1%}" for name, share in fit.diagnosis.explained_variance.items() if np.isfinite(share)]
+    shares = [
+        f"{name}: {format_percent(share)}"
+        for name, share in fit.diagnosis.explained_variance.items()
+        if np.isfinite(share)
+    ]
     explained = f"Variance explained: {', '.join(shares)}" if shares else ""
     noise = ", ".join(f"{name}: {value:.3g}" for name, value in fit.noise.items())
     details = "; ".join([*([explained] if shares else []), *([f"noise of {noise}"] if noise else [])])

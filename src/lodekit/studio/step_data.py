@@ -190,7 +190,8 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
             fields = zip(columns, names, dates, strict=True)
             given = [edit_value(column.text_input, name, date, name) for column, name, date in fields]
             try:
-                read = [clock.parse_time(text.strip(), name) for text, name in zip(given, names, strict=True)]
+                options = zip(given, names, (False, True), strict=True)
+                read = [clock.parse_time(text.strip(), name, is_end=end) for text, name, end in options]
             except LodekitError as problem:
                 show_notice(str(problem), "warning")
                 return False
