@@ -205,7 +205,7 @@ def test_residuals_with_a_memory_are_told_by_all_not_by_the_report_alone() -> No
     gp = lk.LODEGP(lk.System("x'' + k*x = 0", parameters=["k"]), random_state=0).fit(times, x)
     [text] = [text for text in gp.warnings_ if "residuals of x are correlated (lag 1: " in text]
     assert "does not correct a bias from missing dynamics" in text
-    assert text.endswith("; try another lag or a disturbance")
+    assert text.endswith("; try a higher order or a disturbance")
     assert text in gp.summary()
     assert text in summary_dict(gp.fit_)["warnings"]
     assert text[1:] in make_report(gp)

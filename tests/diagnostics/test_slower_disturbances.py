@@ -107,7 +107,7 @@ def test_saved_models_and_other_records_say_it_too(white: lk.LODEGP, tmp_path: P
     asked = run("validate", "model.lodekit", "other.csv", "--ahead", "1", "--start", "20", cwd=tmp_path)
     assert "from the first 20 rows, which are not counted.\n" in asked.stdout
     first, second, *_ = done.stdout.splitlines()
-    assert f"not independent; {ADVICE}, or another lag" in first
+    assert f"not independent; {ADVICE}, or a higher order" in first
     assert ADVICE in second
     assert "p < 1e-12" in repr(white.diagnose())
 
@@ -165,6 +165,6 @@ def test_without_a_disturbance_one_is_proposed() -> None:
     values, times = autoregression(0.5), np.arange(300.0)
     errors = [ValidationErrors("y", times, values, np.ones(300), np.zeros((0, 300)))]
     (said,) = find_validation_failures(errors, {})["y"]
-    assert said.endswith("not independent; try a disturbance, or another lag")
+    assert said.endswith("not independent; try a disturbance, or a higher order")
     (said,) = find_validation_failures(errors, {}, white_disturbances=["w"])["y"]
-    assert said.endswith(f"not independent; {ADVICE}, or another lag")
+    assert said.endswith(f"not independent; {ADVICE}, or a higher order")

@@ -93,9 +93,7 @@ def read_system(
                 f'expected equations such as "x\' = -a*x + u", or a system file (.toml), got {source!r}; the catalog '
                 f"has {names}"
             )
-        return lk.System(
-            source, parameters=parse_parameters(parameters), channels=channels or None, basis=basis or None
-        )
+        return lk.System(source, parse_parameters(parameters), channels=channels or None, basis=basis or None)
     if parameters or channels:
         raise LodekitError("a system file names its own parameters and channels; remove --param and --channels")
     system = lk.read_system_file(source).system

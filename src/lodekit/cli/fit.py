@@ -171,9 +171,7 @@ def _read_equations(
         what = 'a system file (.toml) or equations such as "tau*y\' + y = K*u"'
         raise LodekitError(f"expected {what}, got {source!r}, and there is no such file")
     try:
-        return SystemFile(
-            lk.System(source, parameters=arguments.parse_parameter_options(source, param, positive)), {}, ""
-        )
+        return SystemFile(lk.System(source, arguments.parse_parameter_options(source, param, positive)))
     except EquationError as problem:
         if not problem.undeclared:
             raise

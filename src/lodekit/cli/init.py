@@ -153,9 +153,8 @@ def _describe_columns(
         unit = f", in {preview.time.unit}" if preview.time.unit else "; its unit is not known, write it under [units]"
         time = f"t is column {preview.time.name}: {preview.time_reason}{unit}"
     else:
-        time = "there is no time column" + (
-            ": give the sampling interval, --dt 0.1" if dt is None else f"; dt = {dt:g}"
-        )
+        step = ": give the sampling interval, --dt 0.1" if dt is None else f"; dt = {dt:g}"
+        time = f"there is no time column{step}"
     lines = [f"{data.name}: {preview.n_rows} rows; {time}"]
     if preview.record_column:
         lines.append(f"records: column {preview.record_column} changes when times start again")
@@ -169,9 +168,8 @@ def _describe_columns(
             lines.append(f"{guess.channel} is {failures} in some rows, as if a sensor failed: proposed as missing")
     used = {guess.column.name for guess in roles}
     if system is None:
-        lines += [
-            f"{c.name}: left out: {c.problem or 'it never changes'}" for c in preview.columns if c.name not in used
-        ]
+        unused = [column for column in preview.columns if column.name not in used]
+        lines += [f"{each.name}: left out: {each.problem or 'it never changes'}" for each in unused]
         lines += [f"{name}: left out: it {what}" for name, what in preview.skipped_columns.items()]
     elif absent := [n for n in system.plain_channels if n not in {guess.channel for guess in roles}]:
         lines.append(

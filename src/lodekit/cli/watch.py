@@ -69,13 +69,7 @@ def watch(
 
 
 def _print_rows(
-    stream: Stream,
-    rows: Iterator[dict[str, Any] | str | None],
-    save: Path | None,
-    *,
-    as_json: bool,
-    only_alarms: bool,
-    save_interval: float = 1.0,
+    stream: Stream, rows: Iterator[dict[str, Any] | str | None], save: Path | None, *, as_json: bool, only_alarms: bool
 ) -> None:
     """Print rows up to the end or an interruption; save the state every `save_interval` seconds and at the end."""
     from lodekit.workflow.pipeline import to_csv
@@ -107,7 +101,7 @@ def _print_rows(
                 sys.stdout.flush()
                 if row is not None:
                     arguments.print_message(row)
-                elif time.monotonic() - last_saved >= save_interval:
+                elif time.monotonic() - last_saved >= 1.0:
                     save_state()
         except KeyboardInterrupt:
             pass
@@ -130,11 +124,7 @@ def _open_stream(data: str) -> Path | IO[bytes]:
 @contextmanager
 def _interrupt_on_sigterm() -> Iterator[None]:
     """Treat SIGTERM as an interruption, so that the state is saved."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

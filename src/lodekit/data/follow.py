@@ -7,6 +7,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -149,17 +150,12 @@ def _has_expected_width(line: bytes, table: TextFile) -> bool:
 
 def _detect_decimal_mark(lines: Sequence[bytes], table: TextFile, plan: TableSchema) -> str:
     """Return the decimal mark of the first line that has one; empty if there is none."""
-    try:
+    with suppress(DataError):
         return detect_decimal_mark(table, plan).decimal_mark
-    except DataError:
-        pass
     for line in lines:
-        try:
-            found = read_block(_make_block(line, 0, table, plan).read, plan).number_format.decimal_mark
-        except DataError:
-            continue
-        if found:
-            return found
+        with suppress(DataError):
+            if found := read_block(_make_block(line, 0, table, plan).read, plan).number_format.decimal_mark:
+                return found
     return ""
 
 
@@ -176,11 +172,9 @@ def _parse_lines(data: bytes, before: int, table: TextFile, plan: TableSchema) -
         before = table.dialect.header_lines
     if not data.strip():
         return
-    try:
+    with suppress(DataError):
         yield from _parse_rows(_normalize_lines(data), before, table, plan)
         return
-    except DataError:
-        pass
     lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     for number, line in enumerate(lines, before):
         try:

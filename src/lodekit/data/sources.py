@@ -675,12 +675,7 @@ def _describe_empty_channels(observations: Observations) -> list[str]:
 
 
 def load_arrays(
-    channels: Sequence[str],
-    t: Any,
-    Y: Any,
-    noise_std: Any,
-    time_reference: TimeReference,
-    infer_reference: bool = False,
+    channels: Sequence[str], t: Any, Y: Any, noise_std: Any, clock: TimeReference, infer_reference: bool = False
 ) -> tuple[Observations, TimeReference]:
     """Return observations from times and values, and the origin and unit of the times.
 
@@ -697,10 +692,10 @@ def load_arrays(
         instants = parse_time_array(t)
         if instants is not None and infer_reference:
             origin = instants.first if isinstance(instants, Timestamps) else None
-            time_reference = TimeReference(origin, time_reference.unit or "s")
-        t = t if instants is None else time_reference.parse_times(t)
+            clock = TimeReference(origin, clock.unit or "s")
+        t = t if instants is None else clock.parse_times(t)
         Y = read_dataframe_columns(Y, channels) if is_dataframe(Y) else Y
-    return parse_observations(channels, t, Y, noise_std), time_reference
+    return parse_observations(channels, t, Y, noise_std), clock
 
 
 def _exceeds_memory_limit(tables: Mapping[str, TableSource]) -> bool:

@@ -188,7 +188,7 @@ def near_degenerate_warnings(system: System, theta: NDArray[np.float64]) -> list
         terms = [Scalar(ring, ring.from_terms({exponents: value})) for exponents, value in ring.terms(element).items()]
         values, _ = ScalarFunctions(ring, terms).evaluate(theta)
         text = ring.format(element)
-        if not values.any():  # all terms vanish, such as a single c fixed at zero: the relative test below would fail
+        if not values.any():  # all terms vanish: the relative test below would fail
             found.append(f"{what} at {text} = 0, as here; write these values into the equations")
         elif abs(values.sum()) < 1e-2 * np.abs(values).sum():
             found.append(f"{what} at {text} = 0, and the estimate is close to that")
@@ -476,7 +476,7 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
         text += f" are correlated ({describe_lag(check)}): {cause}{_describe_effect(check, widening)}"
         if check.suggests_coloured_noise:
             text += (
-                f"; try {describe_coloured_noise(check)}, or another lag, and keep the fit with the larger log "
+                f"; try {describe_coloured_noise(check)}, or a higher order, and keep the fit with the larger log "
                 "evidence; it can be compared only between fits of the same measurements"
             )
     else:
@@ -492,7 +492,7 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
         )
     but = "; residuals are also correlated" if check.is_correlated else ", but they are correlated"
     for name in found.correlated_inputs:
-        remedies = [f"a dead time delay({name}, Td)"] * (name not in check.delayed) + ["another lag"]
+        remedies = [f"a dead time delay({name}, Td)"] * (name not in check.delayed) + ["a higher order"]
         remedies += [f"inputs={{'{name}': 'auto'}} (straight lines between samples)"] * found.links[name].restless
         remedies += ["a disturbance"] * (check.is_autocorrelated and not found.innovations)
         text += f"{but} {describe_input_correlation(check, name, time_unit)}; try {join_list(remedies, 'or')}"
@@ -551,7 +551,7 @@ def autocorrelation_failures(check: ResidualCheck, time_unit: str, *, is_linked:
     scale = describe_time_scale(check, time_unit)
     text = f"errors{kind} are correlated ({describe_lag(check)}): the equations miss dynamics {scale}"
     # If an input is the cause, the next message describes it.
-    cure = f"try {describe_coloured_noise(check) or 'a disturbance'}, or another lag"
+    cure = f"try {describe_coloured_noise(check) or 'a disturbance'}, or a higher order"
     return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
 
 
@@ -561,7 +561,7 @@ def input_failures(linked: Mapping[str, str], delayed: Collection[str]) -> list[
         return []
     new = [f"a dead time delay({name}, Td)" for name in linked if name not in delayed]
     how = "; ".join(f"errors are correlated {how}" for how in linked.values())
-    return [f"{how}; try {join_list([*new, 'another lag', *['another path'] * (not new)], 'or')}"]
+    return [f"{how}; try {join_list([*new, 'a higher order', *['another path'] * (not new)], 'or')}"]
 
 
 def _describe_effect(check: ResidualCheck, widening: float) -> str:
@@ -584,7 +584,7 @@ def _describe_remedy(check: ResidualCheck) -> str:
     if found is None or not check.is_autocorrelated or told:
         return ""
     late = [f"a dead time delay({name}, Td)" for name in found.links if name not in check.delayed][:1]
-    return f"; try {join_list([*late, 'another lag', *['a disturbance'] * (not found.innovations)], 'or')}"
+    return f"; try {join_list([*late, 'a higher order', *['a disturbance'] * (not found.innovations)], 'or')}"
 
 
 def residual_warnings(

@@ -323,27 +323,15 @@ def to_gpytorch(fitted: LODEGP) -> tuple[LODEExactGP, Any]:
     times = torch.as_tensor(series[0].times)
     table = torch.as_tensor(np.stack([item.values for item in series], axis=1))
     shared = prior.noise.shared
-    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(
-        num_tasks=len(series),
-        rank=0,
-        has_global_noise=shared,
-        has_task_noise=not shared,
-        noise_constraint=GreaterThan(1e-30),
-    ).to(_DTYPE)
+    options = {"has_global_noise": shared, "has_task_noise": not shared, "noise_constraint": GreaterThan(1e-30)}
+    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(len(series), **options).to(_DTYPE)
     if shared:
         likelihood.noise = torch.tensor(float(hyper.noise_std[0]) ** 2, dtype=_DTYPE)
     else:
         likelihood.task_noises = torch.as_tensor(hyper.noise_std**2)
-    units = prior.units
-    model = LODEExactGP(
-        times,
-        table,
-        likelihood,
-        fit.system,
-        latent=[latent.name for latent in prior.kernels],
-        observables=fit.measurements.names,
-        window=(units.start, units.start + units.time_scale),
-    ).to(_DTYPE)
+    units, names = prior.units, [latent.name for latent in prior.kernels]
+    options = {"observables": fit.measurements.names, "window": (units.start, units.start + units.time_scale)}
+    model = LODEExactGP(times, table, likelihood, fit.system, latent=names, **options).to(_DTYPE)
     kernel = model.covar_module
     for name, value in zip(kernel.parameter_names, hyper.theta, strict=True):
         if fit.system.parameters[name].fixed is None:

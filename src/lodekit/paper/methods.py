@@ -273,9 +273,8 @@ def _train_models(models: list[Any], batched: Callable[[], Any]) -> list[float]:
         losses = _run_adam(models[0])
     else:
         whole = batched()
-        parts = {
-            name: [dict(model.named_parameters())[name] for model in models] for name, _ in whole.named_parameters()
-        }
+        named = [dict(model.named_parameters()) for model in models]
+        parts = {name: [own[name] for own in named] for name, _ in whole.named_parameters()}
         with torch.no_grad():
             for name, several in whole.named_parameters():
                 several.copy_(torch.stack(parts[name]))

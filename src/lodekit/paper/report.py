@@ -349,7 +349,7 @@ def _draw_posterior(experiment: PaperExperiment) -> PaperFigure:
     width = 6.5 if len(channels) <= 3 else 9.5
     figure, axes = make_panels(3 * len(channels), width=width, height_each=1.55, columns=len(channels))
     times = np.linspace(*experiment.evaluation_interval, 400)
-    truth = experiment.exact_solution(times)
+    truth, window = experiment.exact_solution(times), experiment.train_interval
     models = [train(experiment, "lodekit", 0, noisy=noisy).gp for noisy in (True, False)]
     for row, noisy in enumerate((True, False, True)):
         gp = models[0 if noisy else 1]
@@ -360,18 +360,11 @@ def _draw_posterior(experiment: PaperExperiment) -> PaperFigure:
         data = experiment.data(0, noisy=noisy)
         for column, name in enumerate(channels):
             axis = axes[row * len(channels) + column]
-            draw_channel(
-                axis,
-                times,
-                mean[:, column],
-                std[:, column],
-                data=(experiment.times, data[:, column]),
-                truth=truth[:, column],
-                samples=None if samples is None else samples[:, :, column],
-                window=experiment.train_interval,
-            )
-            drawn = samples[0, :, column] if samples is not None else mean[:, column]
-            frame(axis, [truth[:, column], mean[:, column], data[:, column], drawn], 0.35)
+            drawn = None if samples is None else samples[:, :, column]
+            known: dict[str, Any] = {"data": (experiment.times, data[:, column]), "truth": truth[:, column]}
+            draw_channel(axis, times, mean[:, column], std[:, column], samples=drawn, window=window, **known)
+            curve = mean[:, column] if samples is None else samples[0, :, column]
+            frame(axis, [truth[:, column], mean[:, column], data[:, column], curve], 0.35)
             if row == 0:
                 axis.set_title(name, fontsize=9)
         axes[row * len(channels)].set_ylabel(("noisy data", "noise-free data", "a sample, noisy data")[row], fontsize=8)
@@ -432,21 +425,14 @@ def _draw_extrapolation(experiment: PaperExperiment, methods: Sequence[str]) -> 
     channels, count = experiment.system.channels, len(shown)
     figure, axes = make_panels(count * len(channels), width=7.5, height_each=1.55, columns=count)
     times = np.linspace(*experiment.evaluation_interval, 400)
-    truth, data = experiment.exact_solution(times), experiment.data(0)
+    truth, data, window = experiment.exact_solution(times), experiment.data(0), experiment.train_interval
     models = [train(experiment, method, 0) for method in shown]
     means, stds = [trained.mean(times) for trained in models], [trained.std(times) for trained in models]
     for row, name in enumerate(channels):
         for column, method in enumerate(shown):
             axis = axes[count * row + column]
-            draw_channel(
-                axis,
-                times,
-                means[column][:, row],
-                stds[column][:, row],
-                data=(experiment.times, data[:, row]),
-                truth=truth[:, row],
-                window=experiment.train_interval,
-            )
+            known: dict[str, Any] = {"data": (experiment.times, data[:, row]), "truth": truth[:, row]}
+            draw_channel(axis, times, means[column][:, row], stds[column][:, row], window=window, **known)
             frame(axis, [truth[:, row], data[:, row], *(curve[:, row] for curve in means)], 0.35)
             if row == 0:
                 axis.set_title(titles[method], fontsize=9)

@@ -63,9 +63,8 @@ class RunPlan:
     def _training_runs(self, experiment: PaperExperiment) -> Iterator[ExperimentRun]:
         named = experiment.name in {topic.replace("-", "_") for topic in self.topics}
         noisy = self.n_noisy if named or {"eigenvalues", "runtime"} & set(self.topics) else 0
-        methods = [
-            method for method in METHODS if method != "channels" or experiment.name in self.channel_prior_systems
-        ]
+        with_channels = experiment.name in self.channel_prior_systems
+        methods = [method for method in METHODS if method != "channels" or with_channels]
         several = [(method, seed, True) for seed, method in product(range(noisy), methods)]
         if named:
             counts = {"lodekit": 1} if self.quick else {"paper": self.n_exact, "lodekit": 1, "baseline": self.n_exact}

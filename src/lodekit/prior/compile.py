@@ -23,12 +23,12 @@ from lodekit.algebra.operators import OperatorMatrix
 from lodekit.algebra.polynomials import Polynomial
 from lodekit.algebra.realization import ScalarMatrix, observable_rows
 from lodekit.algebra.scalars import Scalar, ScalarRing, multiply_powers
-from lodekit.errors import AlgebraError, EquationError
+from lodekit.errors import AlgebraError
 from lodekit.prior.expm import exponential_moments
 from lodekit.prior.kernels import match_array
 from lodekit.prior.modes import ModeGroup
 from lodekit.support.arguments import Array, IndexArray
-from lodekit.system.delays import find_required_inputs
+from lodekit.system.delays import check_delayed_inputs
 from lodekit.system.signals import ExponentialPolynomial, combine_signals
 from lodekit.system.system import System
 
@@ -316,12 +316,7 @@ def compile_observables(
     system: System, operators: OperatorMatrix, known_signals: Sequence[ExponentialPolynomial] = ()
 ) -> CompiledObservables:
     """Return observables compiled to floats."""
-    delayed = find_required_inputs(system.channels)
-    if delayed:
-        raise EquationError(
-            f"{delayed[0]!r} is delayed in the equations, so it must be a known input, with "
-            f"inputs={{{delayed[0]!r}: 'hold'}}. Delays of outputs (delay differential equations) are not supported"
-        )
+    check_delayed_inputs(system.channels)
     ring, count = system.operator.ring, len(operators.rows)
     scalars: list[Scalar] = []
     zero = ring.rational(0)

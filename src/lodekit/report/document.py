@@ -507,12 +507,12 @@ def _add_estimate_tables(page: HtmlPage, context: ReportContext) -> None:
     if context.gp.parameters_:
         _add_parameter_table(page, context)
     rows = [
-        [name, value if isinstance(value, str) else f"{value:.5g}", _unit_of_hyperparameter(context, name)]
+        [name, value if isinstance(value, str) else f"{value:.3g}", _unit_of_hyperparameter(context, name)]
         for name, value in displayed_hyperparameters(context.fit).items()
     ]
     for name, value in context.gp.noise_.items():
         unit = context.unit_suffix(name) if name in context.series else _shared_unit(context)
-        rows.append([f"noise ({name})", f"{value:.5g}", unit.strip()])
+        rows.append([f"noise ({name})", f"{value:.3g}", unit.strip()])
     rows.append(["log evidence", f"{context.gp.log_evidence_:.3f}", ""])
     page.add_table(["quantity", "value", "unit"], rows, text_columns=(2,))
     page.add_paragraph(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -340,6 +340,15 @@ class FittedStateSpace:
         Their covariance; widened if residuals are correlated.
     time_unit : str
         Unit of time, if known.
+
+    Attributes
+    ----------
+    A, B, C : array
+        State matrix, states x states; input matrix, states x inputs; output matrix, outputs x states.
+    D, D1 : array
+        Feedthrough matrices of the inputs and of their derivatives, outputs x inputs.
+    delays : array
+        The delay of each input, shape (inputs,).
     """
 
     exact: StateSpace
@@ -347,6 +356,16 @@ class FittedStateSpace:
     theta: Array
     covariance: Array
     time_unit: str = ""
+    A: Array = field(init=False)
+    B: Array = field(init=False)
+    C: Array = field(init=False)
+    D: Array = field(init=False)
+    D1: Array = field(init=False)
+    delays: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, matrix in self._matrices[0].items():
+            object.__setattr__(self, name, matrix)
 
     @cached_property
     def _matrices(self) -> list[dict[str, Array]]:
@@ -369,36 +388,6 @@ class FittedStateSpace:
     def outputs(self) -> tuple[str, ...]:
         """The output channels."""
         return self.exact.outputs
-
-    @property
-    def A(self) -> Array:
-        """State matrix, states x states."""
-        return self._matrices[0]["A"]
-
-    @property
-    def B(self) -> Array:
-        """Input matrix, states x inputs."""
-        return self._matrices[0]["B"]
-
-    @property
-    def C(self) -> Array:
-        """Output matrix, outputs x states."""
-        return self._matrices[0]["C"]
-
-    @property
-    def D(self) -> Array:
-        """Feedthrough matrix, outputs x inputs."""
-        return self._matrices[0]["D"]
-
-    @property
-    def D1(self) -> Array:
-        """Feedthrough of the derivatives of inputs, outputs x inputs."""
-        return self._matrices[0]["D1"]
-
-    @property
-    def delays(self) -> Array:
-        """The delay of each input, shape (inputs,)."""
-        return self._matrices[0]["delays"]
 
     def slopes(self, name: str) -> Array:
         """Return derivatives of a matrix by the parameters, parameters first.

@@ -181,7 +181,7 @@ def _show_estimates(controller: SessionController, result: Mapping[str, Any]) ->
         cut = [[line[number] for number in used] for line in lines]
         show_table([head[number] for number in used], cut, numeric_columns=numbers, aria_label="Parameters of the fit")
     others = {**result["shown"], **{f"noise ({name})": value for name, value in result["noise"].items()}}
-    cells = [[name, value if isinstance(value, str) else (f"{value:.5g}", value)] for name, value in others.items()]
+    cells = [[name, value if isinstance(value, str) else (f"{value:.3g}", value)] for name, value in others.items()]
     cells.append(["log evidence", (f"{result['log_evidence']:.3f}", result["log_evidence"])])
     with st.expander("Noise, lengthscales, evidence, and the summary as text"):
         show_table(["quantity", "value"], cells, numeric_columns=[1], aria_label="Other estimates")

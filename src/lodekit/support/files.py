@@ -194,6 +194,8 @@ def _differs(path: Path, content: str | bytes) -> bool:
 _VALUES_MEMBER, _ARRAYS_MEMBER, _CHECKSUM_MEMBER = "model.json", "arrays.npz", "sha256"
 #: Archives may always expand to this size, and larger ones twentyfold.
 _MIN_EXPANDED_BYTES = 64 << 20
+#: What reading a damaged archive raises.
+_DAMAGE_ERRORS = zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OverflowError, RuntimeError, TypeError
 
 
 class StorageError(LodekitError):
@@ -245,16 +247,7 @@ def read_archive(path: str | Path, what: str = "a saved lodekit model") -> tuple
         return json.loads(content), _read_arrays(numbers, room), checked
     except OSError as problem:
         raise StorageError(f"cannot read {source}: {describe_read_error(problem)}") from None
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        KeyError,
-        ValueError,
-        EOFError,
-        OverflowError,
-        RuntimeError,
-        TypeError,
-    ) as problem:
+    except _DAMAGE_ERRORS as problem:
         reason = "expected a file that lodekit has saved" if isinstance(problem, zipfile.BadZipFile) else problem
         raise StorageError(f"{source} is not {what}: {reason}") from None
 

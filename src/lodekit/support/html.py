@@ -186,9 +186,8 @@ class HtmlPage:
     def add_image(self, png: bytes, caption: str) -> None:
         """Add a PNG image with a `caption`, embedded in the page."""
         source = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
-        self._body.append(
-            f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
-        )
+        text = escape(caption)
+        self._body.append(f'<figure><img src="{source}" alt="{text}"><figcaption>{text}</figcaption></figure>')
 
     def add_plot(self, data: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], caption: str) -> None:
         """Add an interactive plot; the page embeds the Plotly script once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from threading import Timer
 from typing import Any
@@ -57,9 +57,7 @@ class _Task:
             self._notify()
 
     def _notify(self) -> None:
-        self.callback(
-            ", ".join(part for part in (self.text, self.detail, self.best_text) if part), self.done, self.total
-        )
+        self.callback(", ".join(filter(None, (self.text, self.detail, self.best_text))), self.done, self.total)
 
 
 def _ignore_progress(words: str, done: int, total: int | None) -> None:
@@ -85,8 +83,7 @@ def listening(callback: ProgressCallback) -> Iterator[None]:
         _callbacks.remove(callback)
 
 
-@contextmanager
-def hide_progress() -> Iterator[None]:
+def hide_progress() -> AbstractContextManager[None]:
     """Hide all progress bars.
 
     Examples
@@ -94,8 +91,7 @@ def hide_progress() -> Iterator[None]:
     >>> with hide_progress(), track_progress("fitting") as advance:
     ...     advance(1, "first start")
     """
-    with listening(_ignore_progress):
-        yield
+    return listening(_ignore_progress)
 
 
 def report_best_value(objective: Any, name: str, value: float) -> None:
@@ -163,13 +159,8 @@ def _delayed_bar() -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-    )
+    text = TextColumn("{task.description}", markup=False)
+    columns = SpinnerColumn(), text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     patience = Timer(_BAR_DELAY_SECONDS, bar.start)
     patience.daemon = True

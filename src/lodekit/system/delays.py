@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lodekit.algebra.scalars import Element, Scalar, ScalarRing
@@ -66,6 +66,15 @@ def apply_delay(call: Call, inner: LinearForm, time: Scalar) -> LinearForm:
         first, before = (name.channel, name.time) if isinstance(name, DelayedChannel) else (name, None)
         channels[DelayedChannel(first, time if before is None else before + time)] = values
     return LinearForm(channels, ExponentialPolynomial(time.ring))
+
+
+def check_delayed_inputs(channels: Sequence[str], inputs: Collection[str] = ()) -> None:
+    """Raise if a delayed channel is not one of the known inputs."""
+    if missing := [name for name in find_required_inputs(channels) if name not in inputs]:
+        raise EquationError(
+            f"{missing[0]!r} is delayed in the equations, so it must be a known input, with "
+            f"inputs={{{missing[0]!r}: 'hold'}}. Delays of outputs (delay differential equations) are not supported"
+        )
 
 
 def find_required_inputs(channels: Sequence[str]) -> list[str]:

@@ -250,22 +250,6 @@ def suggest_derivative(line: str) -> str:
     return f"write a derivative as {plain}, not as {found[0]}"
 
 
-def find_derivative_name(channels: Iterable[str]) -> tuple[str, str, int] | None:
-    """Return a channel named like the derivative of another, ``x_dot``, the other one, and the order; or None.
-
-    Examples
-    --------
-    >>> find_derivative_name(["x", "x_ddot"]), find_derivative_name(["x", "spot"])
-    (('x_ddot', 'x', 2), None)
-    """
-    known = list(channels)
-    for name in known:
-        found = re.fullmatch(r"(\w+?)_?(d{1,3})ot", name)
-        if found and found[1] in known:
-            return name, found[1], len(found[2])
-    return None
-
-
 FUNCTIONS = ("sqrt", "exp", "sin", "cos")
 RESERVED = ("t", "D", "diff", *FUNCTIONS)
 

@@ -490,14 +490,15 @@ def order_channels(
 
 def _check_derivative_names(equations: Sequence[grammar.Equation], channels: Sequence[str]) -> None:
     """Raise if a channel has the name of another channel's derivative, and no derivative of that one occurs."""
-    dotted = grammar.find_derivative_name(channels)
-    if dotted is None:
+    # The names x_dot, xddot and the like.
+    dotted = [found for name in channels if (found := re.fullmatch(r"(\w+?)_?(d{1,3})ot", name))]
+    found = next((match for match in dotted if match[1] in channels), None)
+    if found is None:
         return
-    name, base, order = dotted
+    name, base, derivative = found[0], found[1], found[1] + "'" * len(found[2])
     moved = (node for each in equations for node in grammar.walk_equation(each) if isinstance(node, grammar.Call))
     if any(base in grammar.find_names(node) for node in moved):
         return
-    derivative = base + "'" * order
     raise EquationError(
         f"{name} is a separate channel without a relation to {base}; write {derivative} for the derivative, or add "
         f"the equation {name} = {derivative}"

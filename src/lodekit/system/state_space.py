@@ -14,7 +14,7 @@ from lodekit.algebra.scalars import Scalar, ScalarRing, format_sum
 from lodekit.algebra.smith import linear_combination
 from lodekit.errors import EquationError
 from lodekit.support.text import join_list
-from lodekit.system.delays import DelayedChannel, find_required_inputs, undelayed_name
+from lodekit.system.delays import DelayedChannel, check_delayed_inputs, find_required_inputs, undelayed_name
 from lodekit.system.linear import format_derivative, format_observable, list_operator_terms
 from lodekit.system.parameters import candidate_names
 from lodekit.system.signals import ExponentialPolynomial, combine_signals
@@ -261,13 +261,7 @@ def check_prescribable_inputs(
 
 def _add_delayed_inputs(kinds: Mapping[str, str], channels: Sequence[str]) -> dict[str, str]:
     """Return the kinds, with each input followed by its delayed channels."""
-    missing = [name for name in find_required_inputs(channels) if name not in kinds]
-    if missing:
-        raise EquationError(
-            f"{missing[0]!r} is delayed in the equations, so it must be a known input, "
-            f"with inputs={{{missing[0]!r}: 'hold'}}. Delays of outputs (delay differential equations) are not "
-            "supported"
-        )
+    check_delayed_inputs(channels, kinds)
     delayed = [name for name in channels if isinstance(name, DelayedChannel)]
     return {
         each: kind

@@ -70,9 +70,8 @@ def forecast_table(
         times, *found = forecast_observables(fit, texts, ahead)
         # The first rows are predicted from none.
         is_known = ahead.count_known(times, times)[:, None] > 0
-        parts.append(
-            (own, mean_std_table(gp, times, texts, *(np.where(is_known, each, np.array(None)) for each in found)))
-        )
+        mean, std = (np.where(is_known, each, np.array(None)) for each in found)
+        parts.append((own, mean_std_table(gp, times, texts, mean, std)))
     return _concatenate_records(gp, parts)
 
 
@@ -474,8 +473,5 @@ def _draw_figures(gp: LODEGP) -> dict[str, bytes]:
 
 def fit_to_dict(fit_run: FitRun, paths: Mapping[str, Path] | None = None) -> dict[str, Any]:
     """Return a fit as plain values, for JSON."""
-    return {
-        **summary_dict(fit_run.gp.fit_),
-        "notes": list(fit_run.notes),
-        "files": {name: str(path) for name, path in (paths or {}).items()},
-    }
+    files = {name: str(path) for name, path in (paths or {}).items()}
+    return {**summary_dict(fit_run.gp.fit_), "notes": list(fit_run.notes), "files": files}
