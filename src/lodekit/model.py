@@ -289,12 +289,10 @@ class LODEGP:
         return self.label(units=units)
 
     def _check_unit_names(self, names: Iterable[str], observables: Sequence[str] = ()) -> None:
-        known = ("t", *self.system.plain_channels, *self.system.parameters, *observables)
+        known = dict.fromkeys(("t", *self.system.plain_channels, *self.system.parameters, *observables))
         for name in names:
             if name not in known:
-                raise LodekitError(
-                    f"unknown name {name!r} in units; {describe_unknown(str(name), dict.fromkeys(known))}"
-                )
+                raise LodekitError(f"unknown name {name!r} in units; {describe_unknown(str(name), known)}")
 
     @with_suggestions
     def update(

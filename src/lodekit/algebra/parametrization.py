@@ -104,10 +104,9 @@ class Parametrization:
         """The rows X, q x n, that recover the free functions from a solution: z = X(d) f."""
         if self.chosen_observables is not None:
             return self.chosen_observables
-        left, _, right = smith.build_transformation_matrices(self.operator, self._decomposition.diagonal_form)
-        inverse = smith.invert_right_transformation(
-            left @ self.operator, right, self._decomposition.diagonal_form.diagonal
-        )
+        form = self._decomposition.diagonal_form
+        left, _, right = smith.build_transformation_matrices(self.operator, form)
+        inverse = smith.invert_right_transformation(left @ self.operator, right, form.diagonal)
         stretch = _leading_integer_matrix(self.operator.ring, self._decomposition.kernel, self.operator.variable)
         total = stretch @ inverse.take_rows(range(self._decomposition.rank, self.operator.width))
         for mode in self.modes:
@@ -317,9 +316,8 @@ def change_basis_by_transformation(
         for j, entry in enumerate(diagonal)
         if len(entry) > 1
     )
-    return replace(
-        parametrization, free=right.take_columns(free), modes=modes, chosen_observables=inverse.take_rows(free)
-    )
+    columns, observables = right.take_columns(free), inverse.take_rows(free)
+    return replace(parametrization, free=columns, modes=modes, chosen_observables=observables)
 
 
 def _reduce_column_modulo(column: OperatorMatrix, divisor: Polynomial) -> OperatorMatrix:

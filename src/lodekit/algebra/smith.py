@@ -286,9 +286,8 @@ def _diagonalize_by_hermite_forms(ring: CoefficientRing, square: list[Vector]) -
     # Each pass transposes the matrix, so that row and column steps alternate.
     side = 0
     while any(entry for i, row in enumerate(matrix) for j, entry in enumerate(row) if i != j):
-        basis, _ = reduction.popov_basis(
-            ring, [row + step for row, step in zip(matrix, steps[side], strict=True)], shifts
-        )
+        extended = [row + step for row, step in zip(matrix, steps[side], strict=True)]
+        basis, _ = reduction.popov_basis(ring, extended, shifts)
         reduced = [basis[position] for position in range(size)]
         steps[side] = [vector[size:] for vector in reduced]
         matrix, side = [[vector[j] for vector in reduced] for j in range(size)], 1 - side

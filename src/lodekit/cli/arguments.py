@@ -186,6 +186,13 @@ def parse_numbers(options: Sequence[str], option_name: str) -> dict[str, float]:
     return numbers
 
 
+def read_mapping(options: list[str] | None) -> dict[str, str]:
+    """Return the columns by channel that ``--map`` assigns."""
+    from lodekit.data.tables import parse_mapping
+
+    return parse_mapping(options or [])
+
+
 def parse_pairs(options: Sequence[str], option_name: str, expected: str) -> dict[str, str]:
     """Return words by name from texts such as ``u=hold``, several in one text separated by commas."""
     found: dict[str, str] = {}

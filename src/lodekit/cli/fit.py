@@ -101,7 +101,6 @@ def fit(
     Examples: lodekit fit plant.toml log.csv --map y=temperature --set K=2;
     lodekit fit "tau*y' + y = K*u" log.csv --positive tau --param K --input u=hold
     """
-    from lodekit.data.tables import parse_mapping
     from lodekit.results.summary import CONVERGENCE_IN_WORDS
     from lodekit.workflow import pipeline
 
@@ -128,7 +127,7 @@ def fit(
         product = pipeline.fit_file(
             file,
             data,
-            columns=parse_mapping(mapping or []),
+            columns=arguments.read_mapping(mapping),
             header=header,
             dt=dt,
             window=(first, last),

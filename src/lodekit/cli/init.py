@@ -107,13 +107,12 @@ def _propose_from_data(
 ) -> tuple[str, list[str]]:
     """Return a system file from a data file, and the next steps before a fit; print the proposals with reasons."""
     from lodekit.data.preview import preview_table
-    from lodekit.data.tables import parse_mapping
     from lodekit.system.parameters import parse_parameters
     from lodekit.workflow.system_proposal import guess_column_roles, propose_system_file
 
     known, dt = parse_parameters(parameters), texts["dt"]
     system = lk.System(equations, parameters=known, channels=channels) if equations.strip() else None
-    where = parse_mapping(mapping)
+    where = arguments.read_mapping(mapping)
     look = preview_table(data, header)
     if dt is not None and look.time is not None:
         raise LodekitError(

@@ -51,7 +51,6 @@ def predict(
     After the record, known inputs keep their last values, or follow the columns of FILE.
     Examples: lodekit predict log-fit --from 0 --to 600 --n 61 --observable "T1'"; lodekit predict log-fit --at plan.csv
     """
-    from lodekit.data.tables import parse_mapping
     from lodekit.workflow.pipeline import forecast_table, mean_std_table, prediction_table, read_model, to_csv
 
     gp = read_model(model)
@@ -61,7 +60,7 @@ def predict(
         columns = forecast_table(gp, arguments.parse_horizon(ahead), observable or None, record)
     else:
         times = arguments.prediction_times(gp, start, stop, count, at, record)
-        if inputs := arguments.read_planned_inputs(gp, times, at, parse_mapping(mapping or [])):
+        if inputs := arguments.read_planned_inputs(gp, times, at, arguments.read_mapping(mapping)):
             record, names = arguments.choose_record(gp, record) or gp.records_[0], observable or gp.fit_.setup.channels
             mean, std = gp.simulate(times[record], inputs, "end", names, return_std=True, record=record, as_frame=False)
             columns = mean_std_table(gp, times[record], names, mean, std)
@@ -172,7 +171,6 @@ def simulate(
     """
     import numpy as np
 
-    from lodekit.data.tables import parse_mapping
     from lodekit.data.time_reference import TimeReference
     from lodekit.workflow.new_data import read_inputs
     from lodekit.workflow.pipeline import merge_columns, read_model, to_csv
@@ -182,7 +180,7 @@ def simulate(
             options = "--noise, --set, --lengthscale, --param"
             raise LodekitError(f"a fitted model has estimated values; expected no {options}")
         gp = read_model(source)
-        signals = read_inputs(gp, inputs, parse_mapping(mapping or []), timezone)
+        signals = read_inputs(gp, inputs, arguments.read_mapping(mapping), timezone)
         arguments.write_output(to_csv(_simulate_response(gp, signals, state, record, start, stop, count)), out)
         return
     if os.path.isdir(source) or Path(source).suffix == ".lodekit":  # equations may be longer than any name of a file
@@ -319,7 +317,6 @@ def validate(
 
     Example: lodekit validate log-fit other.csv --plot free-run.png
     """
-    from lodekit.data.tables import parse_mapping
     from lodekit.plotting import to_png
     from lodekit.workflow.new_data import read_record
     from lodekit.workflow.pipeline import read_model
@@ -328,7 +325,7 @@ def validate(
         raise LodekitError(f"expected a PNG file for --plot, such as {plot.with_suffix('.png')}, got {plot}")
     gp = read_model(model)
     found = gp.validate(
-        read_record(gp, data, parse_mapping(mapping or []), dt, (first, last), timezone, split_gaps=split_gaps),
+        read_record(gp, data, arguments.read_mapping(mapping), dt, (first, last), timezone, split_gaps=split_gaps),
         given=arguments.parse_names(given) or None,
         start=int(start) if start.isdigit() else start,
         ahead=[arguments.parse_horizon(part) for part in map(str.strip, ahead.split(",")) if part],

@@ -49,7 +49,6 @@ def watch(
 
     Examples: lodekit watch log-fit log.csv --save now.stream; tail -f log.csv | lodekit watch log-fit - --alarms
     """
-    from lodekit.data.tables import parse_mapping
     from lodekit.results.forecast import parse_time_horizon
     from lodekit.workflow.new_data import monitor_rows
     from lodekit.workflow.pipeline import read_model
@@ -61,7 +60,7 @@ def watch(
         record = arguments.choose_record(gp, record)
     stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
     horizon = None if ahead is None else parse_time_horizon(ahead, gp.fit_.clock.unit)
-    columns = parse_mapping(mapping or []) or None
+    columns = arguments.read_mapping(mapping) or None
     rows = monitor_rows(
         gp, stream, _open_stream(data), columns, timezone, horizon=horizon, once=once, split_gaps=split_gaps
     )

@@ -73,9 +73,8 @@ class OutOfCoreRows:
     @cached_property
     def store(self) -> RowStore:
         """The rows on disk."""
-        return self.existing_store or RowStore.write(
-            self.names, self.read_blocks(), self.known_noise, self.noise_columns
-        )
+        noise = self.known_noise, self.noise_columns
+        return self.existing_store or RowStore.write(self.names, self.read_blocks(), *noise)
 
 
 class InputSampleStatistics(NamedTuple):

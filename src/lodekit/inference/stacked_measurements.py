@@ -71,11 +71,6 @@ class StackedMeasurements:
         """All distinct times, scaled."""
         return self.prior.units.scale_times(self.times)
 
-    @property
-    def subsampled_times(self) -> Array:
-        """A subsample of the scaled times of the record, for mean squares of modes."""
-        return self.scaled_times[:: len(self.times) // N_SUBSAMPLED_TIMES + 1]
-
     @cached_property
     def offsets(self) -> IndexArray:
         """The first row of each observable among all measurements, and the number of all."""
@@ -148,7 +143,8 @@ class StackedEngine(BaseEngine):
     def mean_squares(self, coefficients: Coefficients) -> tuple[Array, Array]:
         """Return scaled mean squares: of the data of each observable, (o,), and of the basis of the modes, (r,)."""
         parts = np.split(self.data.subtract_mean(coefficients), self.data.offsets[1:-1])
-        return data_mean_squares(parts), mode_mean_squares(self.prior, coefficients, self.data.subsampled_times)
+        times = self.data.scaled_times[:: len(self.data.times) // N_SUBSAMPLED_TIMES + 1]
+        return data_mean_squares(parts), mode_mean_squares(self.prior, coefficients, times)
 
 
 def data_mean_squares(parts: Sequence[Array]) -> Array:

@@ -203,7 +203,7 @@ class LODEKernel(gpytorch.kernels.Kernel):  # type: ignore[misc]
         arrays = observables.split(torch, table)
         first = ObservationPoints(s1, arrays.free, observables.mode_values(torch, arrays, groups, s1))
         second = ObservationPoints(s2, arrays.free, observables.mode_values(torch, arrays, groups, s2))
-        total = prior_covariance(torch, self._latents, first, second, *hyper)
+        total = prior_covariance(torch, self._latents, first, second, hyper)
         if diag:
             return torch.diagonal(total[..., 0, :, 0], dim1=-2, dim2=-1).flatten(-2).to(_result_dtype(x1, kind))
         # GPyTorch orders by time first, then by observable.
@@ -380,9 +380,8 @@ def from_gpytorch(model: LODEExactGP) -> LODEGP:
     variance = likelihood.noise if shared else likelihood.task_noises
     if not shared and getattr(likelihood, "has_global_noise", False):
         variance = variance + likelihood.noise
-    lengthscales, deviations, modes = (
-        _to_numpy(kernel.value_of(name)) for name in ("lengthscales", "deviations", "mode_deviations")
-    )
+    names = "lengthscales", "deviations", "mode_deviations"
+    lengthscales, deviations, modes = (_to_numpy(kernel.value_of(name)) for name in names)
     noise_std, theta = np.sqrt(_to_numpy(variance)), _to_numpy(kernel.theta())
     hyper = Hyperparameters(theta, lengthscales / units.time_scale, deviations, modes, noise_std)
     return LODEGP.from_fit(fit_at_point(setup, setup.layout.pack(hyper)))

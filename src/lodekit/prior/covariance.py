@@ -100,18 +100,13 @@ class ObservationPoints:
 
 
 def prior_covariance(
-    xp: Any,
-    kernels: Sequence[Kernel],
-    first: ObservationPoints,
-    second: ObservationPoints,
-    lengthscales: Any,
-    amplitudes: Any,
-    mode_std: Any,
+    xp: Any, kernels: Sequence[Kernel], first: ObservationPoints, second: ObservationPoints, scales: Sequence[Any]
 ) -> Any:
     """Return the prior covariance of two sets of observables, shape (..., i, n1, j, n2).
 
     Shapes: lengthscales, amplitudes (..., q), mode_std (..., r).
     """
+    lengthscales, amplitudes, mode_std = scales
     sizes = [(part.free.shape[-3], part.times.shape[-1]) for part in (first, second)]
     parts = []
     for k, latent in enumerate(kernels):

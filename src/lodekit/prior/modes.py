@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb, factorial
+from math import comb, perm
 from typing import Any
 
 import numpy as np
@@ -68,9 +68,7 @@ def exponential_basis(
     wave = xp.exp(xp.asarray(root, dtype=xp.complex128, device=times.device) * s)[..., None, :]
     at_root = []
     for q in range(multiplicity):
-        monomials = [
-            factorial(k) / factorial(k - q) * root ** (k - q) if k >= q else 0.0 for k in range(operators.shape[-1])
-        ]
+        monomials = [perm(k, q) * root ** (k - q) if k >= q else 0.0 for k in range(operators.shape[-1])]
         derivative = xp.asarray(np.array(monomials), dtype=xp.complex128, device=times.device)
         at_root.append(xp.sum(operators * derivative, -1)[..., None])
     if window:

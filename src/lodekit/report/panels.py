@@ -203,18 +203,9 @@ def line_trace(
     return {"name": name, "x": x, "y": y, **custom, **style, **({"hovertemplate": hover} if hover else {})}
 
 
-def marker_trace(
-    name: str,
-    x: list[float],
-    y: list[float],
-    hover: str,
-    sizes: tuple[int, int],
-    opacities: tuple[float, float],
-    *,
-    many: bool,
-) -> dict[str, Any]:
-    """Return points as a trace; the first size and opacity is for few points, the second for many."""
-    marker = {"color": PLOTLY_DATA_COLOR, "size": sizes[many], "opacity": opacities[many]}
+def marker_trace(name: str, x: list[float], y: list[float], hover: str, size: int, opacity: float) -> dict[str, Any]:
+    """Return points as a trace."""
+    marker = {"color": PLOTLY_DATA_COLOR, "size": size, "opacity": opacity}
     trace = {"name": name, "x": x, "y": y, "mode": "markers", "marker": marker}
     return {**trace, **({"hovertemplate": hover} if hover else {})}
 
@@ -317,7 +308,8 @@ def points_trace(name: str, times: Array, values: Array) -> dict[str, Any]:
     chosen = thinned_indices(len(times))
     x, y = round_values(times[chosen], 12), round_values(values[chosen])
     # Markers at the ends of an axis are drawn in full.
-    return marker_trace(name, x, y, "", (5, 3), (0.8, 0.45), many=len(chosen) > 300) | {"cliponaxis": False}
+    style = (3, 0.45) if len(chosen) > 300 else (5, 0.8)
+    return marker_trace(name, x, y, "", *style) | {"cliponaxis": False}
 
 
 def finite_limits(*parts: Array) -> tuple[float, float]:

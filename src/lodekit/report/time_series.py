@@ -111,7 +111,8 @@ def _measurement_trace(context: plotly.ReportContext, item: TimeSeries) -> dict[
     name = "averages" if context.fit.measurements.sufficient_statistics is not None else "measurements"
     hover = f"{escape_plotly(item.observable)} measured: %{{y:.6~g}}{unit}{context.hover_time_template}"
     x, y = item.times[chosen].tolist(), item.values[chosen].tolist()
-    return plotly.marker_trace(name, x, y, hover, (6, 3), (0.75, 0.4), many=len(chosen) > 300)
+    style = (3, 0.4) if len(chosen) > 300 else (6, 0.75)
+    return plotly.marker_trace(name, x, y, hover, *style)
 
 
 def _visible_limits(context: plotly.ReportContext, name: str, mean: Array, band: Array) -> tuple[float, float]:
@@ -258,7 +259,8 @@ def _residual_panels(context: plotly.ReportContext, residuals: Residuals) -> lis
     for check, times, values in residuals:
         hover = f"{escape_plotly(check.name)}: %{{y:.2f}} times the noise{context.hover_time_template}"
         x, y = times.tolist(), plotly.round_values(values, 4)
-        trace = plotly.marker_trace("residual", x, y, hover, (5, 3), (0.7, 0.3), many=check.count >= 1000)
+        style = (3, 0.3) if check.count >= 1000 else (5, 0.7)
+        trace = plotly.marker_trace("residual", x, y, hover, *style)
         reach = max(3.0, float(np.abs(values).max()))
         title = f"<b>{escape_plotly(check.name)}</b>"
         panels.append(plotly.PlotlyPanel(title, [trace], (-reach, reach), (-2.0, 0.0, 2.0)))

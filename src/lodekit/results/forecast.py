@@ -296,11 +296,9 @@ def parse_time_horizon(text: str, unit: str) -> float:
     if found is not None and found["unit"]:
         conversion = find_unit_conversion(found["unit"], unit) if unit else None
     if conversion is None:
-        known = (
-            f"the unit of time is {unit}, for example '24 {unit}'"
-            if unit
-            else "the unit of time is not known; set it with label()"
-        )
+        known = "the unit of time is not known; set it with label()"
+        if unit:
+            known = f"the unit of time is {unit}, for example '24 {unit}'"
         raise LodekitError(f"unknown unit in {text!r}; {known}")
     time = 0.0 if found is None else float(found["number"]) * conversion.factor / conversion.divisor
     if not 0.0 < time < math.inf:

@@ -102,9 +102,7 @@ def generalized_eigenvalues(M: Array, E: Array, dM: Array, dE: Array) -> tuple[C
     return np.asarray(values[finite], dtype=complex), slopes
 
 
-def transmission_zeros(
-    matrices: tuple[Any, ...], matrix_jacobians: tuple[Any, ...]
-) -> tuple[ComplexArray, ComplexArray]:
+def transmission_zeros(matrices: tuple[Any, ...], jacobians: tuple[Any, ...]) -> tuple[ComplexArray, ComplexArray]:
     """Return the zeros from one input to one output, with derivatives: Rosenbrock's system matrix is singular there."""
 
     def pencil(A: Array, B: Array, C: Array, D: Any, D1: Any) -> tuple[Array, Array]:
@@ -114,7 +112,7 @@ def transmission_zeros(
         E[..., s, s] = -np.asarray(D1)
         return M, E
 
-    (M, E), (dM, dE) = pencil(*matrices), pencil(*matrix_jacobians)
+    (M, E), (dM, dE) = pencil(*matrices), pencil(*jacobians)
     E[: len(M) - 1, : len(M) - 1] = np.eye(len(M) - 1)
     return generalized_eigenvalues(M, E, dM, dE)
 

@@ -194,36 +194,25 @@ def parse_blocks(A: Any, B: Any, C: Any, D: Any) -> dict[str, list[list[Any]]]:
     return blocks
 
 
-def name_variables(
-    blocks: Mapping[str, list[list[Any]]],
-    states: Sequence[str] | None,
-    inputs: Sequence[str] | None,
-    outputs: Sequence[str] | None,
-) -> tuple[list[str], list[str], list[str]]:
+def name_variables(blocks: Mapping[str, list[list[Any]]], requested: Sequence[Sequence[str] | None]) -> list[list[str]]:
     """Return the names of states, inputs and outputs, checked against the sizes of the blocks."""
-    kinds = (
-        (states, "state", "x", len(blocks["A"])),
-        (inputs, "input", "u", len(blocks["B"][0])),
-        (outputs, "output", "y", len(blocks["C"])),
-    )
+    counts = len(blocks["A"]), len(blocks["B"][0]), len(blocks["C"])
+    kinds = [*zip(("state", "input", "output"), "xuy", counts, strict=True)]
     names = [
         parse_names(given, role) if given is not None else [f"{letter}{i + 1}" for i in range(count)]
-        for given, role, letter, count in kinds
+        for given, (role, letter, count) in zip(requested, kinds, strict=True)
     ]
-    for (_, role, _, count), given in zip(kinds, names, strict=True):
+    for given, (role, _, count) in zip(names, kinds, strict=True):
         if len(given) != count:
             raise EquationError(f"expected {count} {role} name{'s' * (count != 1)}, got {len(given)}")
-    return names[0], names[1], names[2]
+    return names
 
 
 def equations_from_state_space(
-    blocks: dict[str, Any],
-    states: Sequence[str],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    parameters: Sequence[str],
+    blocks: dict[str, Any], names: Sequence[Sequence[str]], parameters: Sequence[str]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return ``x' = A x + B u`` and ``y = C x + D u`` as equations, and notes."""
+    """Return ``x' = A x + B u`` and ``y = C x + D u`` as equations, and notes; given the names of x, u and y."""
+    states, inputs, outputs = names
     reader = MatrixEntryParser()
     trees = {name: [[reader.parse(entry) for entry in row] for row in rows] for name, rows in blocks.items()}
     for rows in trees.values():

@@ -37,6 +37,8 @@ def eliminate_channels(
 
 
 ExactMatrix = tuple[tuple[Scalar, ...], ...]
+#: The operator matrix A and the right-hand side b of A(d) f = b(t), and the names of the channels f.
+LinearEquations = tuple[OperatorMatrix, Sequence[ExponentialPolynomial], Sequence[str]]
 
 #: The largest order of a derivative of an input in a response, by its interpolation between samples.
 HOLD_SMOOTHNESS = {"hold": 0, "linear": 1}
@@ -218,14 +220,9 @@ def parse_input_kinds(
     return dict(pairs)
 
 
-def realize_state_space(
-    operator: OperatorMatrix,
-    forcing: Sequence[ExponentialPolynomial],
-    channels: Sequence[str],
-    inputs: Any,
-    disturbances: Any = (),
-) -> StateSpace:
+def realize_state_space(equations: LinearEquations, inputs: Any, disturbances: Any = ()) -> StateSpace:
     """Return the state space of ``A(d) f = b(t)`` with some known channels; b is not included."""
+    operator, _, channels = equations
     kinds = parse_input_kinds(inputs, channels, HOLD_SMOOTHNESS, "input")
     others = parse_input_kinds(disturbances, channels, _DISTURBANCE_SMOOTHNESS, "disturbance")
     for name in others:
@@ -234,7 +231,7 @@ def realize_state_space(
         if name in find_required_inputs(channels):
             raise EquationError(f"the disturbance {name!r} is delayed in the equations; only known inputs can be")
     kinds = _add_delayed_inputs({**kinds, **others}, channels)
-    driven, columns = _reduce_to_fraction(operator, forcing, channels, list(kinds), list(others))
+    driven, columns = _reduce_to_fraction(equations, list(kinds), list(others))
     names = [channels[j] for j in columns[: driven.n_outputs]]
     _check_properness(driven, names, kinds)
     matrices, operators = driven.realize()
@@ -244,18 +241,12 @@ def realize_state_space(
     return StateSpace(operator.ring, states, tuple(kinds), tuple(kinds.values()), tuple(names), exact)
 
 
-def check_prescribable_inputs(
-    operator: OperatorMatrix,
-    forcing: Sequence[ExponentialPolynomial],
-    channels: Sequence[str],
-    inputs: Any,
-    *,
-    include_delayed: bool = True,
-) -> list[str]:
+def check_prescribable_inputs(equations: LinearEquations, inputs: Any, *, include_delayed: bool = True) -> list[str]:
     """Return the names of inputs; raise if they cannot be prescribed at the same time."""
+    channels = equations[2]
     kinds = parse_input_kinds(inputs, channels, HOLD_SMOOTHNESS, "input")
     known = _add_delayed_inputs(kinds, channels) if include_delayed else kinds
-    _reduce_to_fraction(operator, forcing, channels, list(known))
+    _reduce_to_fraction(equations, list(known))
     return list(kinds)
 
 
@@ -271,13 +262,10 @@ def _add_delayed_inputs(kinds: Mapping[str, str], channels: Sequence[str]) -> di
 
 
 def _reduce_to_fraction(
-    operator: OperatorMatrix,
-    forcing: Sequence[ExponentialPolynomial],
-    channels: Sequence[str],
-    inputs: Sequence[str],
-    disturbances: Sequence[str] = (),
+    equations: LinearEquations, inputs: Sequence[str], disturbances: Sequence[str] = ()
 ) -> tuple[LeftMatrixFraction, list[int]]:
     """Return the equations with the responding channels first, and the original index of each column."""
+    operator, forcing, channels = equations
     known = {*inputs, *find_required_inputs(channels)}
     driving = [channels.index(name) for name in inputs]
     responding = [j for j, name in enumerate(channels) if j not in driving and name not in known]

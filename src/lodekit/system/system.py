@@ -164,10 +164,10 @@ class System:
         ("x1' = x2", "x2' = -2*x1 - 0.5*x2 + u1")
         """
         blocks = matrices.parse_blocks(A, B, C, D)
-        names = matrices.name_variables(blocks, states, inputs, outputs)
+        names = matrices.name_variables(blocks, (states, inputs, outputs))
         known = parse_parameters(parameters)
         channels = check_channels([name for group in names for name in group], known)
-        lines, notes = matrices.equations_from_state_space(blocks, *names, tuple(known))
+        lines, notes = matrices.equations_from_state_space(blocks, names, tuple(known))
         equations = grammar.parse_equations(lines)
         check_parameters_used(equations, known, channels)
         return cls._from_equations(equations, known, channels, notes, basis=basis)
@@ -370,9 +370,8 @@ class System:
         >>> lk.System("tau*y' + y - y0 = K*u", parameters=["tau", "y0", "K"]).given(["u"])
         <System of 1 equation in y, parameters tau, y0, K>
         """
-        names = check_prescribable_inputs(
-            self._operator, self._forcing, self._channels, inputs, include_delayed=are_all
-        )
+        parts = self._operator, self._forcing, self._channels
+        names = check_prescribable_inputs(parts, inputs, include_delayed=are_all)
         equations, basis = matrices.drop_inputs(self._equations, self._basis_expressions, names)
         others = [name for name in self.plain_channels if name not in names]
         reduced = System._from_equations(equations, self._parameters, others, self._notes)
@@ -677,7 +676,7 @@ class System:
         [-c/m, 1],
         [-k/m, 0]]))
         """
-        return realize_state_space(self.operator, self.forcing, self.channels, inputs, disturbances)
+        return realize_state_space((self.operator, self.forcing, self.channels), inputs, disturbances)
 
     def verify(self) -> tuple[str, ...]:
         """Check all identities of the analysis exactly, by multiplication; return the proved statements.

@@ -68,9 +68,7 @@ class ColumnReader:
         """
         if not self.is_time:
             raise self.type_error(got)
-        if missing.any():
-            where = self.locations.format_rows(missing)
-            raise DataError(f"expected a time in every row, column {self.name} has none in {where}")
+        self.locations.check_complete_times(missing, self.name)
 
     def read_array(self, values: NDArray[Any]) -> ColumnValues:
         """Return the content of a NumPy array."""
@@ -218,11 +216,9 @@ class DataFrameTable:
         if self.is_distributed:
             return self.frame[label].dtype.kind in "iufb"
         frame = _to_narwhals(self.frame)
-        return bool(
-            frame.arrays[name].dtype.kind in "iuf"
-            if isinstance(frame, ArrayTable)
-            else frame.schema[label].is_numeric()
-        )
+        if isinstance(frame, ArrayTable):
+            return frame.arrays[name].dtype.kind in "iuf"
+        return bool(frame.schema[label].is_numeric())
 
     def count_rows(self, limit: float) -> int:
         """Return the number of rows; for a distributed table, a number above the limit."""

@@ -36,7 +36,7 @@ from lodekit.data.tables.parquet import ParquetFile
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.data.tables.text import FileOpener, TextFile, as_data_errors, read_pipe
 from lodekit.errors import DataError
-from lodekit.support.arguments import Array, Mask, as_float_array
+from lodekit.support.arguments import Array, as_float_array
 from lodekit.support.interval_means import parse_interval
 from lodekit.support.units import UnitConversion
 
@@ -483,7 +483,7 @@ def read_block(block: TableBlock, schema: TableSchema) -> TableData:
         if (infinite := np.isinf(numbers[name])).any():
             where, value = places.format_row(int(np.argmax(infinite))), numbers[name][np.argmax(infinite)]
             raise DataError(f"{where}, column {name}: expected a finite number, got {value}")
-    _check_no_missing_times(np.isnan(numbers[columns.time]), columns.time, places)
+    places.check_complete_times(np.isnan(numbers[columns.time]), columns.time)
     values = {name: numbers[column] for name, column in columns.values.items()}
     if schema.missing:
         values = {name: np.where(np.isin(own, schema.missing), np.nan, own) for name, own in values.items()}
@@ -605,16 +605,11 @@ def _parse_time_column(column: Any, places: RowLocations, plan: TableSchema) -> 
     if isinstance(column, Timestamps):
         return column
     texts = normalize_missing(column)
-    _check_no_missing_times(texts.is_missing, plan.columns.time, places)
+    places.check_complete_times(texts.is_missing, plan.columns.time)
     try:
         return parse_dates(texts, places, plan.date_format)
     except DataError as problem:
         raise DataError(f"column {plan.columns.time}, {problem}") from None
-
-
-def _check_no_missing_times(missing: Mask, name: str, places: RowLocations) -> None:
-    if missing.any():
-        raise DataError(f"expected a time in every row, column {name} has none in {places.format_rows(missing)}")
 
 
 def _check_noise_column(column: str, noise: Array, places: RowLocations) -> Array:

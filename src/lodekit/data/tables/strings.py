@@ -51,6 +51,11 @@ class RowLocations:
         more = f", ... ({len(places)} in all)" if len(places) > 5 else ""
         return f"{self.kind}{'s' if len(places) > 1 else ''} {text}{more}"
 
+    def check_complete_times(self, missing: Mask, column: str) -> None:
+        """Raise if the time column has no value in some rows."""
+        if missing.any():
+            raise DataError(f"expected a time in every row, column {column} has none in {self.format_rows(missing)}")
+
 
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]

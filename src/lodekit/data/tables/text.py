@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import IO, Any
@@ -423,18 +423,17 @@ class TextFile:
     def open(cls, open_file: FileOpener, header: bool | None = None, *, single_column: bool = False) -> TextFile:
         """Detect the dialect of a file from its first lines."""
         head, has_data, notes = b"", False, list[str]()
+        detect = partial(detect_dialect, header=header, single_column=single_column)
         for piece in read_lines(open_file, SAMPLE_BYTES, notes):
             head, has_data = head + piece, has_data or bool(_DATA_LINE_PATTERN.search(piece))
             if not has_data and len(head) > MAX_LINE_BYTES:
                 most = MAX_LINE_BYTES >> 20
                 raise DataError(f"expected a table of numbers, the first {most} MB are empty lines and comments")
             # Collect more than the sample, so that it does not depend on the bounds of pieces.
-            if has_data and len(head) > SAMPLE_BYTES:
-                dialect = detect_dialect(head, header, single_column=single_column)
-                if dialect:
-                    break
+            if has_data and len(head) > SAMPLE_BYTES and (dialect := detect(head)):
+                break
         else:
-            if not (dialect := detect_dialect(head, header, single_column=single_column)):
+            if not (dialect := detect(head)):
                 raise DataError("expected a table of numbers, the file is empty")
         return cls(open_file, dialect, tuple(notes))
 
@@ -526,14 +525,9 @@ class TextBlock:
         """The columns of a block, parsed row by row, the line of each row, and the end of the last whole row."""
         width, separator = len(self.dialect.names), self.dialect.separator
         rows, numbers = list[list[str]](), list[int]()
-        last, is_open = self.lines_before, False
-
-        def leave_open() -> None:
-            nonlocal is_open
-            is_open = True
-
+        last, open_ends = self.lines_before, list[bool]()
         lines = iterate_data_lines(self.data.decode(), self.lines_before, separator)
-        at_open_end = None if self.is_last else leave_open
+        at_open_end = None if self.is_last else partial(open_ends.append, True)
         for number, cells in split_cells(lines, separator, strict=True, at_open_end=at_open_end):
             last = number
             while len(cells) > width and not cells[-1].strip():
@@ -545,7 +539,7 @@ class TextBlock:
                 rows.append(cells)
                 numbers.append(number)
         columns = {k: StringColumn.from_strings(row[k] for row in rows) for k in self.column_indices}
-        end = _line_start(self.data, last - self.lines_before) if is_open else len(self.data)
+        end = _line_start(self.data, last - self.lines_before) if open_ends else len(self.data)
         return columns, np.array(numbers, dtype=np.int64), end
 
 

@@ -51,9 +51,8 @@ def factorize_covariance(
     if data.prior.channels is None:
         order, windows = prepared.kernel_order, prepared.coefficients.windows
         for latent, ell in zip(data.prior.kernels, hyper.lengthscales.tolist(), strict=True):
-            stacks.append(
-                evidence.evaluate_kernel_derivatives(data, latent, ell, order, windows, with_gradient=with_gradient)
-            )
+            stack = evidence.evaluate_kernel_derivatives(data, latent, ell, order, windows, with_gradient=with_gradient)
+            stacks.append(stack)
     else:
         lagged = data.channel_covariance(prepared.coefficients, hyper, prepared.noise_variance)
         if lagged is None:

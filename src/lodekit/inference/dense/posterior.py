@@ -13,7 +13,7 @@ of time, so variances are interpolated from a few dozen times.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
@@ -200,7 +200,7 @@ class DensePosterior(StackedPosterior):
         """Return the prior covariance of two sets of observables, shape (o1, n1, o2, n2)."""
         hyper, prior = self.hyper, self.data.prior
         scales = hyper.lengthscales, hyper.amplitudes, prior.mode_std(hyper.mode_amplitudes)
-        return np.asarray(prior_covariance(np, prior.kernels, first, second, *scales))
+        return np.asarray(prior_covariance(np, prior.kernels, first, second, scales))
 
     def _whitened_cross_covariance(self, observables: Observables, points: ObservationPoints) -> Array:
         """Return ``L^-1 cov(data, observables)``, shape (data, o * n)."""
@@ -291,9 +291,8 @@ class ChannelPosterior(DensePosterior):
         back, windows = observables.longest_window, _averaging_windows(coefficients)
         left, right = min(low, float(scaled.min(initial=low + back)) - back), max(high, float(scaled.max(initial=high)))
         key = (left, right, coefficients.free.tobytes(), coefficients.free.shape, windows.tobytes(), whole_range)
-        return self._views.find(
-            key, lambda: self._build_view(observables, coefficients, right - left, whole_range=whole_range)
-        )
+        build = partial(self._build_view, observables, coefficients, right - left, whole_range=whole_range)
+        return self._views.find(key, build)
 
     def _build_view(
         self, observables: Observables, coefficients: Coefficients, max_lag: float, *, whole_range: bool
