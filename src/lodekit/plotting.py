@@ -1,4 +1,4 @@
-"""Figures drawn from values (times, means, bands, data), never from the estimator; readable at paper width.
+"""Figures drawn from values, never from the estimator; readable at paper width.
 
 Every function draws on given axes and does not change matplotlib's global state: no pyplot, no settings.
 Colour-blind readers can distinguish the colours; lines also differ in their dashes.
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from lodekit.errors import LodekitError
 from lodekit.support.arguments import Array
+from lodekit.support.text import round_to_error
 
 #: Colours that colour-blind readers can distinguish (Okabe and Ito, 2008).
 OKABE_ITO: Mapping[str, str] = {
@@ -548,7 +549,7 @@ def _draw_points(
         label = f"{label} ({max_points} of {len(times)})"
         chosen = np.linspace(0, len(times) - 1, max_points).round().astype(int)
         times, values = times[chosen], values[chosen]
-    # Points are below the mean and wider than its line, so that both remain visible however many there are.
+    # Points are below the mean and wider than it: both remain visible.
     ax.plot(times, values, "o", markeredgewidth=0, label=label, markersize=2.6, color=DATA_COLOR, zorder=3.5)
 
 
@@ -643,7 +644,7 @@ def draw_frequency_response(
         axis.set_xlim(omega[0], omega[-1])
         shade_outside(axis, omega, seen, "outside the data")
     magnitude.set_yscale("log")
-    # A nearly constant curve must not fill the panel, which would exaggerate its changes.
+    # A nearly constant curve must not fill the panel.
     if size.max() < 8.0 * size.min():
         magnitude.set_ylim(size.min() / 3.0, 3.0 * size.max())
     low, high = float(angle.min()), float(angle.max())
@@ -765,7 +766,7 @@ def draw_spectrum(ax: Any, frequencies: ArrayLike, density: ArrayLike, *, label:
     ax.set_ylabel(escape_mathtext(f"density of {label}\n({unit})" if unit else f"density of {label}"))
 
 
-#: Larger numbers of points are thinned: they would overlap, and pages would be too large.
+#: Larger numbers of points are thinned.
 MAX_RESIDUAL_POINTS = 20_000
 
 
@@ -915,7 +916,7 @@ def draw_parameter(
     >>> figure, (ax,) = make_panels(1)
     >>> draw_parameter(ax, [2, 3, 4], [-2, 0, -2], estimate=3, interval=(2.02, 3.98), name="a", unit="1/s")
     >>> ax.get_title(loc="left")
-    'a = 3 1/s  [2.02, 3.98]'
+    'a = 3.00 1/s  [2.02, 3.98]'
     """
     points, heights = np.asarray(values, dtype=float), np.asarray(curve, dtype=float)
     seen = np.isfinite(heights)
@@ -926,7 +927,7 @@ def draw_parameter(
     if truth is not None:
         ax.axvline(truth, color=TRUTH_COLOR, linewidth=1.2, linestyle=REFERENCE_DASHES, label="truth")
     ax.axhline(level, color=FAINT_GRAY, linewidth=0.8, zorder=0, label="95 % level")
-    # The estimate is drawn at the level where its interval ends, or at the top without one.
+    # The estimate is at the level of its interval, or at the top.
     if interval is not None:
         style = {"color": DATA_COLOR, "linewidth": 1.2, "markersize": 7}
         ax.plot(interval, [level, level], "|-", label="95 % interval", **style)
@@ -934,8 +935,10 @@ def draw_parameter(
     top = float(np.max(heights[seen], initial=0.0))
     ax.set_ylim(2.5 * level, max(-0.3 * level, 1.15 * top))
     set_axis_scale(ax, "x", np.append(points[seen], estimate))
-    number = escape_mathtext(f"{name} = {estimate:.5g}" + (f" {unit}" if unit else ""))
-    number += "" if interval is None else f"  [{interval[0]:.5g}, {interval[1]:.5g}]"
+    step = 0.0 if interval is None else (interval[1] - interval[0]) / 4.0
+    value, *ends = (round_to_error(each, step) for each in (estimate, *(interval or ())))
+    number = escape_mathtext(f"{name} = {value}" + (f" {unit}" if unit else ""))
+    number += f"  [{', '.join(ends)}]" if ends else ""
     number = number.replace("  [", "\n[") if len(number) > 40 else number
     ax.set_title(f"{number}\n{note}" if note else number, fontsize=SMALL_FONT_SIZE, loc="left", pad=4)
     ax.set_xlabel(name_with_unit(name, unit))

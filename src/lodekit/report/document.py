@@ -49,10 +49,10 @@ from lodekit.support.progress import track_progress
 from lodekit.support.text import (
     as_sentence,
     format_count,
-    format_number,
     format_percent,
     format_uncertain,
     join_list,
+    round_to_error,
     with_suggestions,
 )
 from lodekit.system.dimensions import white_noise_unit
@@ -443,7 +443,7 @@ def _parameter_sentence(context: ReportContext, name: str, estimate: Estimate) -
         return f"{name} is {estimate.note}: the search ended at {value}, and many other values fit equally well."
     low, high = estimate.interval
     value = format_uncertain(estimate.value, estimate.std_error)
-    edges = " to ".join(format_number(edge, estimate.std_error, 1) for edge in (low, high))
+    edges = " to ".join(round_to_error(edge, estimate.std_error) for edge in (low, high))
     return f"{name} is {value}{unit} (95 % interval: {edges}{unit})."
 
 
@@ -528,9 +528,10 @@ def _add_parameter_table(page: HtmlPage, context: ReportContext) -> None:
     for name, found in context.gp.parameters_.items():
         learned = found.identified and found.note != "fixed" and context.gp.converged_
         true = [f"{float(known[name]):.6g}" if name in known else ""] if known else []
-        value, low, high = (format_number(each, found.std_error, 1) for each in (found.value, *found.interval))
+        numbers = (found.value, found.std_error, *found.interval)
+        value, error, low, high = (round_to_error(number, found.std_error) for number in numbers)
         # On narrow screens an interval takes two lines; a short note replaces the interval.
-        row = [value, f"{found.std_error:.2g}", f"{low} to\u00a0{high}"]
+        row = [value, error, f"{low} to\u00a0{high}"]
         is_short = len(found.note) <= 12
         row = row if learned else [row[0], "–", (found.note if is_short else "") or "–"]
         rows.append([name, *row, context.unit_suffix(name).strip(), *true, "" if is_short else found.note])

@@ -25,12 +25,11 @@ from lodekit.support.text import (
     as_sentence,
     format_below,
     format_count,
-    format_number,
     format_percent,
     format_quantity,
     format_uncertain,
     join_list,
-    significant_digits,
+    round_to_error,
 )
 from lodekit.system.dimensions import white_noise_unit
 from lodekit.system.display import equations_to_mathml
@@ -65,11 +64,9 @@ def format_summary(
                 value = "-" if np.isnan(estimate.value) else f"{estimate.value:.5g}"
                 lines.append(f"{name:<18}{value:>12}   {estimate.note}")
             else:
-                numbers, error = (estimate.value, *estimate.interval), estimate.std_error
-                places = (significant_digits(number, error, 1) for number in numbers)
-                value, low, high = (f"{n:#.{min(p, 10)}g}".rstrip(".") for n, p in zip(numbers, places, strict=True))
-                spread = f"{error:#.{2 + (error >= 100)}g}".rstrip(".")
-                lines.append(f"{name:<18}{value:>12}{spread:>12}{low:>14}{high:>14}")
+                numbers = (estimate.value, estimate.std_error, *estimate.interval)
+                value, error, low, high = (round_to_error(number, estimate.std_error) for number in numbers)
+                lines.append(f"{name:<18}{value:>12}{error:>12}{low:>14}{high:>14}")
         lines.append(line)
     for name, each in others.items():
         value = each if isinstance(each, str) else f"{each:.3g}"
@@ -201,8 +198,8 @@ def _format_parameters_html(fit: Fit, estimates: Mapping[str, Estimate]) -> str:
     lines = []
     for name, found in estimates.items():
         unit, error = fit.units.get(name, ""), found.std_error
-        value = format_number(found.value, error if found.has_interval else 0.0).replace("nan", "–")
-        own = [f"{error:.2g}", " to ".join(format_number(edge, error) for edge in found.interval)]
+        value = round_to_error(found.value, error if found.has_interval else 0.0).replace("nan", "–")
+        own = [round_to_error(error, error), " to ".join(round_to_error(edge, error) for edge in found.interval)]
         lines.append([name, value, *(own if found.has_interval else ["–", "–"]), unit, found.note])
     head = ["parameter", "estimate", "std error", "95 % interval", "unit", "note"]
     return html_table(head, lines, text_columns=(4, 5)) if lines else ""

@@ -27,7 +27,7 @@ from lodekit.studio.figures import comparison_figure
 from lodekit.studio.session import LATENT_KERNELS, NOISE_MODELS, PRIOR_TYPES, to_page_advice
 from lodekit.studio.step_data import DATA_FILE_EXTENSIONS, REFUSED_WINDOW
 from lodekit.studio.worker import SIMULATION_FILE, SYSTEM_FILE, read_fit_session
-from lodekit.support.text import as_sentence, format_number, format_percent
+from lodekit.support.text import as_sentence, format_percent, round_to_error
 
 
 def render_fit(controller: SessionController) -> None:
@@ -114,9 +114,11 @@ def parameter_rows(result: Mapping[str, Any]) -> list[list[Any]]:
         value, error, (low, high) = own["value"], own["std_error"], own["interval"]
         learned = own["identified"] and own["note"] != "fixed" and None not in (error, low, high)
         step = error if learned else 0.0
-        shown = [format_number(number, step, 1) for number in (value, low, high) if number is not None]
+        shown = [round_to_error(number, step) for number in (value, low, high) if number is not None]
         cells: list[Any] = [name, (shown[0], value)]
-        cells += [(f"{error:.2g}", error), (" to ".join(shown[1:]), (low, high))] if learned else ["–", "–"]
+        cells += (
+            [(round_to_error(error, error), error), (" to ".join(shown[1:]), (low, high))] if learned else ["–", "–"]
+        )
         lines.append([*cells, result["units"].get(name, ""), own["note"]])
     return lines
 

@@ -43,17 +43,33 @@ def format_uncertain(value: float, error: float) -> str:
     return f"({shown})e{power}" if power else shown
 
 
-def format_number(value: float, error: float, minimum: int = 4) -> str:
-    """Return a `value` rounded to two digits of its `error`, with a `minimum` number of digits.
+def format_number(value: float, error: float) -> str:
+    """Return a `value` rounded to two digits of its `error`, with at least four digits.
 
     Examples
     --------
     >>> format_number(2.971612345, 0.0421), format_number(3.0, 0.0), format_number(1.00000123456, 6e-8)
     ('2.972', '3', '1.000001235')
-    >>> format_number(53.3982, 8.18, 1), format_number(2.8891, 0.0421, 1), format_number(1.4587e-9, 2.1e-11, 1)
-    ('53.4', '2.889', '1.459e-09')
     """
-    return f"{value:.{significant_digits(value, error, minimum if 0.0 < error < math.inf else 4)}g}"
+    return f"{value:.{significant_digits(value, error)}g}"
+
+
+def round_to_error(value: float, error: float) -> str:
+    """Return a `value` with two digits of its `error`, also if they are zero; with four digits if there is none.
+
+    Examples
+    --------
+    >>> round_to_error(53.3982, 8.18), round_to_error(0.49995, 0.031), round_to_error(1.4587e-9, 2.1e-11)
+    ('53.4', '0.500', '1.459e-09')
+    >>> round_to_error(8532.4, 134.0), round_to_error(134.04, 134.0), round_to_error(2.5, 0.0)
+    ('8532', '134', '2.5')
+    """
+    if not 0.0 < error < math.inf:
+        return format_number(value, error)
+    digits = significant_digits(value, error, 1)
+    # Numbers below a million have no exponent.
+    whole = len(str(int(abs(value)))) if abs(value) < 1e6 else 1
+    return f"{value:#.{min(max(digits, whole), 10)}g}".rstrip(".")
 
 
 def format_complex(value: complex) -> str:
