@@ -325,6 +325,12 @@ def test_a_run_that_continues_the_fitted_record_starts_from_its_last_state() -> 
     # On another time axis, the fitted record has no state for it.
     moved = gp.validate(times[:80] + 1000.0, later, ahead=())
     assert "the first 10 rows" in moved.start
+    # Nobody knows the input between the records.
+    late = gp.validate(times[160:] + 50.0, later, start="end", ahead=())
+    assert late.warnings == (
+        "inputs are unknown between the fitted record and this one (51), and keep their last values",
+    )
+    assert found.warnings == ()
     with pytest.raises(lk.LodekitError, match="begins after a fitted one"):
         gp.validate(times[:80], later, start="end")
 

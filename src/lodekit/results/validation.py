@@ -37,7 +37,7 @@ from lodekit.results.simulation import compile_from_record
 from lodekit.results.summary import MIN_EXPLAINED, describe_channel_validation, describe_initial_state
 from lodekit.support.arguments import Array
 from lodekit.support.progress import track_progress
-from lodekit.support.text import as_sentence, format_count, format_percent, join_list, to_json_values
+from lodekit.support.text import as_sentence, format_count, format_percent, format_quantity, join_list, to_json_values
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 from lodekit.uncertainty.forecast_errors import median_step
 
@@ -472,6 +472,9 @@ def _validate_record(
     words = describe_initial_state(fit, start, count, continues=previous is not None)
     inputs = {f"{key} of record {name}" if name else key: signal for key, signal in record.inputs.items()}
     gaps = tuple(input_gap_warnings(record, fit.clock))
+    if count == 0 and previous and record.inputs and (delay := _gap_after(previous, record)):
+        lasting = format_quantity(delay, fit.clock.unit, 3)
+        gaps += (f"inputs are unknown between the fitted record and this one ({lasting}), and keep their last values",)
     return Validation(rated, words, (*record.inputs, *known), fit.labels.units, inputs, doubts, fit.labels.origin, gaps)
 
 
@@ -561,13 +564,17 @@ def _parse_start(fit: Fit, record: Measurements, given: bool, start: str | int) 
             )
         return 0, previous
     if isinstance(start, str) and start == "all":
-        # Inputs are unknown between the records, so a continued record begins about one row after the other.
-        if previous and record.window[0] - previous.measurements.window[1] > 3.0 * median_step(record.series[0].times):
-            previous = None
+        previous = None if previous and _gap_after(previous, record) else previous
         return (None if not fit.prior.has_process else 0 if previous else BURN_IN_ROWS), previous
     if isinstance(start, bool) or not isinstance(start, int) or start < 1:
         raise LodekitError(f"expected start='all', 'end' or a number of rows, got {start!r}")
     return start, None
+
+
+def _gap_after(previous: Fit, record: Measurements) -> float:
+    """Return the time between a fitted record and another one, in which inputs are unknown; zero for a few rows."""
+    delay = record.window[0] - previous.measurements.window[1]
+    return delay if delay > 3.0 * median_step(record.series[0].times) else 0.0
 
 
 def _free_run(
