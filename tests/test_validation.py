@@ -367,7 +367,7 @@ def test_a_lag_that_is_missing_is_told_though_the_band_is_wide(gp: lk.LODEGP) ->
     assert not wide.adequate
     assert f"of the variance, with correlated errors of {wide['y'].rmse:.2g} (RMSE)" in wide.sentences[0]
     assert "can be used" not in wide.sentences[0]
-    assert "only if you can accept such errors. Errors are correlated (lag 1: 0." in wide.sentences[0]
+    assert "only if errors of this size are acceptable. Errors are correlated (lag 1: 0." in wide.sentences[0]
     assert wide.to_dict()["adequate"] is False
     assert wide.to_dict()["channels"]["y"]["useful"] is True
     assert wide.to_dict()["channels"]["y"]["misses"] == list(wide["y"].misses)

@@ -303,9 +303,7 @@ def test_several_files_are_several_records(tmp_path: Path) -> None:
         f"run{k}.csv": 50 for k in (1, 2, 3)
     }
     assert content["parameters"]["tau"]["value"] == pytest.approx(3.0, rel=0.05)
-    assert content["notes"][0].startswith(
-        "3 records, each with its own initial state and free functions, if any: run1.csv,"
-    )
+    assert content["notes"][0].startswith("3 records, each with its own initial state: run1.csv,")
     with (tmp_path / "fit" / "predictions.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {name: sum(row["record"] == name for row in rows) for name in content["records"]} == dict.fromkeys(
@@ -393,10 +391,10 @@ def test_messages_name_options_instead_of_arguments(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (
-            "give it a larger noise_std",
-            "give it a larger noise level ([noise] in the system file, or a column std(NAME))",
-        ),
+        # One number for a channel in the system file is no noise of single rows.
+        ("give it a larger noise_std", "give it a larger noise level (a column std(NAME))"),
+        ("give noise_std for each row", "give the noise level of each row (a column std(NAME))"),
+        ("give a larger noise_std", "give a larger noise level ([noise] in the system file, or a column std(NAME))"),
         ("try inputs={'u': 'auto'} (straight lines)", "try --input u=auto (straight lines)"),
         ("split the record at gaps (split_gaps=True or --split-gaps)", "split the record at gaps (--split-gaps)"),
         ("use latent='matern-7/2', or", "use --latent matern-7/2, or"),

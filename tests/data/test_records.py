@@ -69,7 +69,7 @@ def test_each_of_several_files_is_a_record_and_a_pattern_is_one(tmp_path: Path) 
     # In the order in which they are listed, not in that of names.
     assert list(records_of(found)) == ["b.csv", "a.csv"]
     assert records_of(found)["a.csv"].names == ("x",)
-    assert found.notes[0] == "2 records, each with its own initial state and free functions, if any: b.csv, a.csv"
+    assert found.notes[0] == "2 records, each with its own initial state: b.csv, a.csv"
     assert "no column for u: not measured (a.csv)" in found.notes
     for one in (str(tmp_path / "*.csv"), [[first, second]], [str(tmp_path / "*.csv")]):
         assert not isinstance(read(one).measurements, RecordSet)

@@ -195,7 +195,7 @@ def test_the_share_explained_is_one_less_the_variance_left_over() -> None:
         assert gp.fit_.diagnosis.explained_variance[name] == pytest.approx(expected, rel=1e-9)
         assert f"variance explained ({name})" in gp.summary()
         assert summary_dict(gp.fit_)["explained"][name] == pytest.approx(expected, rel=1e-9)
-    assert "Variance of the data explained by the curves" in make_report(gp)
+    assert "Variance explained by the curves" in make_report(gp)
 
 
 def test_residuals_with_a_memory_are_told_by_all_not_by_the_report_alone() -> None:

@@ -709,3 +709,10 @@ def test_sliders_show_units_that_follow_from_those_of_the_columns(desk: SessionC
     assert desk.parameter_units == {"tau": "min", "K": "degC/kW"}
     desk.set_file("log.csv", f"t,u,y\n{rows}\n".encode())
     assert desk.parameter_units == {}
+
+
+def test_the_poles_of_a_delayed_input_are_found_without_data(desk: SessionController) -> None:
+    """The delayed signal was looked for among the channels."""
+    desk.change(equations="T' = a*delay(u, Td) - T/tau", declared="Td")
+    poles, _ = desk.poles_and_modes(desk.parsed.inputs[-1])
+    assert len(poles) == 1

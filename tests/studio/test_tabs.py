@@ -154,6 +154,10 @@ def test_both_ends_of_a_window_can_be_typed_one_after_the_other(open_tab: OpenTa
         tab.text_input(key="Fit to").input(word).run()
         assert tab.text_input(key="Fit to").value == word
         assert tab.button(key="fit").disabled
+    tab.button(key="split").click().run()
+    tab.text_input(key="Validate from").input("2024-03-04 04:30").run()
+    assert tab.text_input(key="Fit to").value == "2024-03-04 04:20:00"
+    assert "shortened" in tab.toast[0].value
     assert not tab.exception
 
 
@@ -361,3 +365,12 @@ def test_a_page_is_drawn_again_once_if_an_entry_waits(monkeypatch: pytest.Monkey
     follow(own)
     assert len(runs) == 1
     server.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"", "the file is empty"), (b"PK\x03\x04" + bytes(99), "save the table as CSV")]
+)
+def test_files_without_a_table_are_refused_in_words(open_tab: OpenTab, content: bytes, said: str) -> None:
+    tab = open_tab()
+    tab.file_uploader[0].upload("table.csv", content, "text/csv").run()
+    assert any(said in item.body for item in tab.get("html"))

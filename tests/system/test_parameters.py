@@ -20,10 +20,10 @@ def test_signs_and_bounds_combine() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"bounds": (2, 1)}, "low < high"),
+        ({"bounds": (2, 1)}, "lower bound below the upper one, got 2 and 1; exchange them"),
         ({"bounds": (1, 1)}, "fixed="),
         ({"bounds": 3}, "two numbers"),
-        ({"bounds": (1, math.nan)}, "low < high"),
+        ({"bounds": (1, math.nan)}, "lower bound below the upper one"),
         ({"positive": True, "bounds": (-2, -1)}, "contradicts"),
         ({"positive": True, "start": -1}, "above zero"),
         ({"positive": True, "start": 0}, "above zero"),

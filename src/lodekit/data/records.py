@@ -594,7 +594,7 @@ def _find_gaps(times: Array) -> Array:
 def describe_records(names: Collection[str]) -> list[str]:
     """Return the number and the names of several records for a message; nothing if there is one."""
     listed = _format_record_names(list(names))
-    text = f"{len(names)} records, each with its own initial state and free functions, if any: {listed}"
+    text = f"{len(names)} records, each with its own initial state: {listed}"
     return [text] if len(names) > 1 else []
 
 

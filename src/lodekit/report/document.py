@@ -414,8 +414,8 @@ def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Itera
     lines = lines or ["The equations contain no unknown parameters."]
     shares = context.fit.diagnosis.explained_variance
     listed = [f"{format_percent(share)} of {name}" for name, share in shares.items()]
-    least = "at least " if len(context.gp.records_) > 1 else ""
-    explained = [f"Variance of the data explained by the curves: {least}{join_list(listed)}."] if listed else []
+    least = " (the lowest share of all records)" if len(context.gp.records_) > 1 else ""
+    explained = [f"Variance explained by the curves{least}: {join_list(listed)}."] if listed else []
     page.add_list([*lines, _noise_sentence(context), *explained])
     roles = dict.fromkeys(context.gp.disturbances_, "Disturbance")
     inputs = [f"{roles.get(text.partition(':')[0], 'Channel')} {text}" for text in context.fit.input_notes]

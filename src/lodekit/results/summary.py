@@ -383,7 +383,7 @@ def describe_channel_validation(item: ChannelValidation, unit: str = "") -> str:
         # With disturbances, one-step predictions are judged: errors of a free run may have the same sign for long.
         (is_low, "the model predicts the next row well, but the band of its free run is too narrow here"),
         (item.excess_width > 1.0, f"{useful}, but its bands are {item.excess_width:.1f} times as wide as needed"),
-        (not item.adequate, "use the model only if you can accept such errors"),
+        (not item.adequate, "use the model only if errors of this size are acceptable"),
         (not item.conclusive, f"{useful}, but there are too few measurements to show whether errors are independent"),
         (not seen, "this record confirms the model"),
     ]

@@ -190,7 +190,7 @@ def changed_settings(folder: Path, session: StudioSession, equations: Sequence[s
         return {**known, "sampling interval or splitting at gaps": (each.dt, each.split_gaps)}
 
     now = settings(session)
-    return changed + [f"other {what}" for what, value in settings(old).items() if value != now[what]]
+    return changed + [what for what, value in settings(old).items() if value != now[what]]
 
 
 def find_validated_file(folder: Path) -> str:

@@ -147,10 +147,10 @@ def _show_record(controller: SessionController, data_file: DataFile) -> None:
     )
     brush = WINDOW_TARGETS[0]
     if data_file.has_one_time_axis:
-        label = "Drag over the plot to select a window for"
+        label = "Drag over the plot to set the window for"
         brush = st.segmented_control(label, WINDOW_TARGETS, default=brush, key="brush") or brush
     else:
-        st.caption("Drag over the plot to select a window for the fit. Validation needs a file with one record.")
+        st.caption("Drag over the plot to set the window for the fit. Validation needs a file with one record.")
     words = f"The record: {len(points)} columns from t = {span[0]:.6g} to {span[1]:.6g}. " + "; ".join(
         titles[column] for column in points
     )
@@ -159,8 +159,7 @@ def _show_record(controller: SessionController, data_file: DataFile) -> None:
     boxes = event.selection.box if event and event.selection else []
     if boxes:
         low, high = sorted(data_file.clock.from_wall_clock(edge) for edge in boxes[0]["x"][:2])
-        controller.set_window(max(low, span[0]), min(high, span[1]), for_validation=brush == WINDOW_TARGETS[1])
-        st.rerun()
+        _set_window(controller, max(low, span[0]), min(high, span[1]), for_validation=brush == WINDOW_TARGETS[1])
     _edit_windows(controller, data_file, (fitted[0], fitted[1]))
 
 
@@ -177,6 +176,17 @@ def _choose_record(controller: SessionController, data_file: DataFile) -> str:
         controller.change(record=chosen)
         st.rerun()
     return chosen
+
+
+def _set_window(controller: SessionController, low: float, high: float, *, for_validation: bool) -> None:
+    """Set a window, say so if this shortens the other one, and draw the page again."""
+    before = controller.session
+    controller.set_window(low, high, for_validation=for_validation)
+    other = "window" if for_validation else "held_out"
+    if getattr(before, other) != getattr(controller.session, other):
+        changed = "fit" if for_validation else "validation"
+        st.toast(f"The window of the {changed} was shortened, because the windows must not overlap.")
+    st.rerun()
 
 
 def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tuple[float, float]) -> None:
@@ -204,8 +214,7 @@ def _edit_windows(controller: SessionController, data_file: DataFile, fitted: tu
             return True
         low, high = max(new[0], span[0]), min(new[1], span[1])
         if low < high:
-            controller.set_window(low, high, for_validation=for_validation)
-            st.rerun()
+            _set_window(controller, low, high, for_validation=for_validation)
         order, got = f"{names[0]!r} must be earlier than {names[1]!r}", clock.format_times(*new)
         show_notice(f"{order}, got {got}; the record is between {clock.format_times(*span)}.", "warning")
         return False

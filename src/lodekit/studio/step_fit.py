@@ -132,7 +132,7 @@ def show_result(controller: SessionController, name: str) -> None:
     _show_badges(name, found)
     now = controller.resolved_session(), controller.parsed.equations
     if changed := session_files.changed_settings(controller.folder / name, *now):
-        show_notice(f"{name} belongs to earlier settings: {', '.join(changed)}.", "warning")
+        show_notice(f"{name} was made with other settings: {', '.join(changed)}.", "warning")
     if found["warnings"]:
         show_notice([as_sentence(text) for text in found["warnings"]], "warning")
     left, right = st.columns([6, 7], gap="large")

@@ -210,7 +210,7 @@ def _edit_parameters(controller: SessionController, names: tuple[str, ...]) -> N
     changed = False
     for name in names:
         changed |= _edit_parameter(controller, name)
-    st.caption("For each parameter: value; fixed (known) or positive; bounds; normal or lognormal prior.")
+    st.caption("Options of each parameter: value, fixed (known), positive, bounds, and a normal or lognormal prior.")
     if changed:
         st.rerun()
 
@@ -274,5 +274,6 @@ def _show_curve(controller: SessionController) -> None:
     except LodekitError as problem:
         show_notice(controller.error_message(problem), "warning")
         return
-    st.markdown(f"Posterior mean at these values; log evidence **{log_evidence:.3f}** with initial guesses of noise.")
+    evidence = f"log evidence **{log_evidence:.3f}**, with guesses of the noise levels"
+    st.markdown(f"Curve at these parameter values; {evidence}.")
     show_figure(figure, words, "curve")

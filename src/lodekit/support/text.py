@@ -138,8 +138,8 @@ def format_probability(probability: float) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Return a fraction as a percentage, "98.4 %"; empty for NaN."""
-    return "" if math.isnan(share) else f"{100 * max(share, 0.0):.1f} %"
+    """Return a fraction as a percentage, "98.4 %", of which only one is rounded to 100; empty for NaN."""
+    return "" if math.isnan(share) else f"{100 * max(share if share >= 1 else min(share, 0.999), 0.0):.1f} %"
 
 
 def to_json_values(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -64,7 +65,9 @@ def _explain_basis(system: System) -> list[str]:
 
 def _explain_degeneracies(system: System) -> list[str]:
     try:
-        zeros = [f"{system.operator.ring.format(factor)} = 0" for factor in system.degenerate_elements]
+        fixed = {name for name, parameter in system.parameters.items() if parameter.fixed is not None}
+        factors = [system.operator.ring.format(factor) for factor in system.degenerate_elements]
+        zeros = [f"{text} = 0" for text in factors if not set(re.findall(r"[^\W\d]\w*", text)) <= fixed]
         change = f"the structure changes if {join_list(zeros, 'or')}" if zeros else ""
     except AlgebraError:
         change = "the exceptions were not determined, because the expressions grow too large"

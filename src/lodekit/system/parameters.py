@@ -274,7 +274,7 @@ class Parameter:
         low, high = (_to_float("bounds", value) for value in bounds)
         if math.isnan(low) or math.isnan(high) or not low < high:
             advice = "exchange them" if low > high else "use fixed= for a known value"
-            raise ParameterError(f"expected bounds with low < high, got ({low}, {high}); {advice}")
+            raise ParameterError(f"expected a lower bound below the upper one, got {low:g} and {high:g}; {advice}")
         if self.positive and high <= 0:
             raise ParameterError(f"positive=True contradicts bounds ({low}, {high}); remove one of them")
         return low, high

@@ -73,7 +73,7 @@ def _guess_roles(columns: Mapping[str, ColumnPreview]) -> list[ColumnRole]:
     for name, column in columns.items():
         kind, reason = ("hold", column.input_evidence) if column.input_evidence else ("", "looks like a sensor signal")
         if others and name in weather:
-            kind, reason = "linear", "has a name that stands for weather data"
+            kind, reason = "linear", "has a name that suggests weather data"
         roles.append(ColumnRole(name, column, kind, reason))
     return roles
 
