@@ -32,7 +32,7 @@ from disturbances import discretise
 
 Array = NDArray[np.float64]
 ROWS, STEP, NOISE = 300, 0.5, 0.05
-KINDS = ["independent", "AR(1) 0.5", "AR(1) 0.8", "AR(1) 0.95", "AR(2) swinging", "slow and white"]
+KINDS = ["independent", "AR(1) 0.5", "AR(1) 0.8", "AR(1) 0.95", "AR(2), oscillating", "slow and white"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def errors(kind: str, generator: np.random.Generator) -> Array:
     if kind.startswith("AR(1)"):
         rho = float(kind.split()[1])
         return np.asarray(lfilter([np.sqrt(1 - rho**2)], [1.0, -rho], white)[500:])
-    if kind == "AR(2) swinging":
+    if kind == "AR(2), oscillating":
         return np.asarray(lfilter([0.28], [1.0, -1.8 * np.cos(0.5), 0.81], white)[500:])
     slow = np.asarray(lfilter([np.sqrt(1 - 0.81)], [1.0, -0.9], white)[500:])
     return np.asarray((slow + generator.standard_normal(ROWS)) / np.sqrt(2.0))
