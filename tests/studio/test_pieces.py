@@ -679,7 +679,7 @@ def test_advice_on_the_page_names_its_controls_and_no_arguments_or_options() -> 
     assert (
         to_page_advice(
             "the run is free; this record continues the fitted one, so "
-            'the run can also begin with the state there: try start="end"'
+            'the run can also start from the state at its end: try start="end"'
         )
         == "the run is free"
     )

@@ -302,11 +302,10 @@ def _describe_equivalent_parameters(
     likely = f", though less likely by {unlikely:.1f} nats" if unlikely > 0.05 else ""
     hidden = [name for name in system.plain_channels if name not in measured]
     cure = f"measure {join_list(hidden)}, bound or fix" if hidden else "bound or fix"
-    same = f"{join_list(measured)} {'are' if len(measured) > 1 else 'is'}" if len(measured) < 4 else "all measured is"
-    which = "with either" if len(alternatives) == 1 else "with all of them"
+    same = join_list(measured) if len(measured) < 4 else "measured channels"
     return [
-        f"{join_list(names)} could just as well be {' or '.join(listed)}{more}{likely}: {same} exactly the same "
-        f"{which}; {cure} one of them, or give a prior"
+        f"{join_list(names)} may equally well be {' or '.join(listed)}{more}{likely}, with exactly the same {same}; "
+        f"{cure} one of them, or give a prior"
     ]
 
 
@@ -539,7 +538,7 @@ def low_coverage_failures(coverage: float, min_coverage: float, *, are_innovatio
     share, least = format_below(coverage, min_coverage)
     return [
         f"band{ahead} too narrow: it contains {share} of the measurements, but should contain at least {least}; "
-        "perhaps this plant differs from that of the fit"
+        "perhaps the plant has changed since the fit, or units or columns differ"
     ]
 
 
@@ -625,10 +624,10 @@ def unexplained_warnings(unexplained_std: Mapping[str, float], *, is_conditioned
         return []
     sizes = ", ".join(f"{deviation:.2g}" for deviation in unexplained_std.values())
     names = join_list(list(unexplained_std))
-    text = f"residuals of {names} are a curve, not noise; bands include it, about {sizes}"
+    text = f"residuals of {names} vary smoothly, unlike noise; bands include them, about {sizes}"
     advice = (
-        ": if the equations are right, the motion is unlikely under the prior of the free functions, such as ringing "
-        'under a slow input; try prior="channels"'
+        ": if the equations are right, such a motion (for example ringing under a slow input) is unlikely under the "
+        'prior of the free functions; try prior="channels"'
     )
     return [text if is_conditioned else text + advice]
 

@@ -401,7 +401,9 @@ def describe_initial_state(fit: Fit, start: str | int, count: int | None, *, con
     if start == "all" and count is not None:
         unknown = join_list(list(fit.prior.disturbances)) or "free functions"
         text += f"; estimating it from all rows would also estimate {unknown}, and the run would not be free"
-    advice = '; this record continues the fitted one, so the run can also begin with the state there: try start="end"'
+    advice = (
+        '; this record continues the fitted one, so the run can also start from the state at its end: try start="end"'
+    )
     return f"the initial state is {text}{advice * (count is None and continues)}"
 
 
