@@ -184,6 +184,15 @@ def test_what_is_no_file_is_not_taken_for_an_equation(tmp_path: Path) -> None:
         assert f"or a data file; {wrong} is neither" in done.stderr
 
 
+def test_the_time_column_can_be_mapped_without_equations(log: Path) -> None:
+    folder = log.parent
+    (folder / "clocks.csv").write_text("\n".join(["t,clock,y", *(f"{k},{2 * k},{k * k % 7}.5" for k in range(9))]))
+    for column in ("clock", "2"):
+        done = run("init", "--data", "clocks.csv", "--map", f"t={column}", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert 't = "clock"' in done.stdout
+
+
 def test_a_terminal_is_asked(log: Path) -> None:
     with (
         mock.patch("lodekit.cli.init.is_terminal", return_value=True),
@@ -201,6 +210,8 @@ def test_a_terminal_is_asked(log: Path) -> None:
         ((), "expected equations"),
         (("plant.toml",), "or a data file, --data log.csv"),
         (("plant.toml", "--data", "log.csv", "--param", "a"), "need equations"),
+        (("plant.toml", "--data", "log.csv", "--map", "y=level"), "--map of channels need equations"),
+        (("plant.toml", "--data", "log.csv", "--map", "t=clock"), "expected a column clock (for t)"),
         (("x' = u", "--map", "x=1"), "needs a data file"),
         (("plant.toml", "--data", "log.csv", "--out", "other.toml"), "got both"),
         (("plant.toml", "--data", "nothing.csv"), "nothing.csv"),

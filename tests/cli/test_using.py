@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lodekit as lk
+from lodekit.cli.arguments import parse_range
+from lodekit.data.time_reference import TimeReference
+from lodekit.errors import LodekitError
 from lodekit.results.simulation import simulate
 from tests.cli.command import HEATING, run, run_alone
 from tests.cli.conftest import Fitted
@@ -116,6 +120,20 @@ def test_bad_input_exits_with_2(fitted: Fitted, arguments: tuple[str, ...], mess
     assert done.stdout == ""
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_last_day_is_included_and_not_before_the_first() -> None:
+    clock = TimeReference(datetime(2026, 3, 30), "h")
+    for first, last, expected in (
+        ("2026-03-31", "2026-03-31", (24.0, 48.0)),
+        ("2026-03-31 12:00", "2026-03-31", (36.0, 48.0)),
+        ("5", "5", (5.0, 5.0)),
+        (None, None, (1.0, 2.0)),
+    ):
+        assert parse_range(clock, first, last, (1.0, 2.0)) == expected
+    for last in ("2026-03-30", "2026-03-29"):
+        with pytest.raises(LodekitError, match=f"must be earlier than --to .* got 2026-03-31 and {last}$"):
+            parse_range(clock, "2026-03-31", last, (1.0, 2.0))
 
 
 def test_simulate_draws_a_solution_of_any_system(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_failures_of_loggers_are_read_as_missing_and_counted(tmp_path: Path) -> 
         rows[row] = f"{row},{cell}"
     (tmp_path / "log.csv").write_text("\n".join(["t,T", *rows]))
     found = load_data(tmp_path / "log.csv", channels=["T"])
-    assert found.notes == ("column T: 4 texts read as missing (ERR, #NV, Bad)",)
+    assert found.notes == ("column T: 4 text cells read as missing (ERR, #NV, Bad)",)
     assert len(found.measurements.series[0].times) == 8
     # A column of errors is still recognised in the header.
     (tmp_path / "log.csv").write_text("t,T,error\n" + "\n".join(f"{row},0.1" for row in rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 import lodekit as lk
 from lodekit.data import sources
+from lodekit.data.preview import preview_table
 from lodekit.data.sources import LoadedData, load_data
 from lodekit.data.tables.columns import unit_from_name
 from lodekit.errors import DataError
@@ -79,6 +80,11 @@ def test_other_quantities_and_words_are_not_converted() -> None:
         ("a / b", ""),
         ("valve in use", ""),
         ("m/s", ""),
+        ("P/kW", "kW"),
+        ("T/°C", "°C"),
+        ("T1/K", "K"),
+        ("T1/T2", ""),
+        ("speed km/h", ""),
     ],
 )
 def test_units_stand_in_brackets_and_other_words_are_none(column: str, unit: str) -> None:
@@ -212,21 +218,39 @@ def test_dates_are_counted_in_the_declared_unit(tmp_path: Path) -> None:
     gp.update(dates, {"T": [1.1]}, relearn=False)
     assert gp.fit_.measurements.window == (0.0, 38.0)
     assert np.isfinite(gp.score(dates, {"T": [1.1]}))
-    with pytest.raises(lk.LodekitError, match="counted in min since 2026-03-01T12:00:00"):
+    with pytest.raises(
+        lk.LodekitError, match=r"counted in min since 2026-03-01T12:00:00.* refit with fit\(\.\.\., units={'t': 'h'}\)"
+    ):
         gp.label(units={"t": "h"})
     with pytest.raises(lk.LodekitError, match="like those of the fit, got dates with one"):
         gp.predict(pl.Series([datetime.fromisoformat("2026-03-01T12:30+00:00")]))
 
 
-def test_unix_times_are_converted_if_they_cannot_be_in_the_unit_of_the_model(tmp_path: Path) -> None:
+def test_unix_times_are_dates_in_utc(tmp_path: Path) -> None:
     rows = [f"{1_710_000_000 + 60 * k}{{}},{k}" for k in range(5)]
-    for zeros, unit in (("", "s"), ("000", "ms")):
-        text = "\n".join(["time,x", *rows]).format(*[zeros] * 5)
-        (tmp_path / "log.csv").write_text(text)
-        found = load_data(tmp_path / "log.csv", channels=["x"], units={"t": "h"})
-        assert np.diff(found.measurements.series[0].times) == pytest.approx(np.full(4, 1 / 60), rel=1e-4)
-        notes = (f"times in column time are Unix times in {unit}", f"t is converted from {unit} to h")
-        assert found.notes == notes
+    start, path = datetime(2024, 3, 9, 16, tzinfo=UTC), tmp_path / "log.csv"
+    for zeros, name, unit in (("", "time", "s"), ("000", "time", "ms"), ("000", "time_ms", "ms")):
+        path.write_text("\n".join([f"{name},x", *rows]).format(*[zeros] * 5))
+        found = load_data(path, channels=["x"], units={"t": "h"})
+        assert found.measurements.series[0].times == pytest.approx(np.arange(5) / 60.0, abs=1e-9)
+        assert found.origin == start
+        notes = (f"times are counted in h since {start}", f"times in column {name} are Unix times in {unit}")
+        assert found.notes[:2] == notes
+        assert load_data(path, channels=["x"], timezone="Europe/Berlin").origin == start
+        later = load_data(path, channels=["x"], since=start - timedelta(hours=1), is_dated=True, units={"t": "h"})
+        assert later.measurements.series[0].times[0] == pytest.approx(1.0, abs=1e-9)
+        cropped = load_data(path, channels=["x"], window=("2024-03-09 16:02", None))
+        assert len(cropped.measurements.series[0].times) == 3
+    assert preview_table(path).time.unit == "h"  # type: ignore[union-attr]
+    with pytest.raises(
+        lk.LodekitError, match="got Unix times, which are dates in UTC; give the time zone of the dates"
+    ):
+        load_data(path, channels=["x"], since=datetime(2024, 3, 9), is_dated=True)
+    with pytest.raises(lk.LodekitError, match="expected times as numbers, like those of the fit, got Unix times in ms"):
+        load_data(path, channels=["x"], is_dated=False, units={"t": "h"})
+    path.write_text("time,x\n2024-03-09 16:00,1\n")
+    with pytest.raises(lk.LodekitError, match="expected times as numbers, like those of the fit, got dates"):
+        load_data(path, channels=["x"], is_dated=False, units={"t": "h"})
     # A unit in the header, or small numbers, are not questioned.
     (tmp_path / "log.csv").write_text("\n".join(["time [h],x", *rows]).format(*[""] * 5))
     assert not load_data(tmp_path / "log.csv", channels=["x"], units={"t": "h"}).notes[1:]

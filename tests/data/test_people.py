@@ -44,7 +44,7 @@ def test_masked_means_missing() -> None:
     assert values(LoadedData(read(Observations().add(T, "x", masked)).measurements)) == expected
     noise = np.ma.array(np.full((12, 1), 0.5), mask=(T == 2)[:, None])
     assert np.flatnonzero(read(T, X, noise_std=noise).measurements.series[0].has_unknown_noise).tolist() == [2]
-    with pytest.raises(DataError, match="expected finite times, got nan for x in row 4"):
+    with pytest.raises(DataError, match="expected finite times, got nan at index 3 of the times of x"):
         read(np.ma.array(T, mask=T == 3), X)
 
 
@@ -260,9 +260,14 @@ def test_a_window_leaves_other_rows_out(tmp_path: Path, monkeypatch: pytest.Monk
     days = pandas.DataFrame({"x": X}, index=pandas.date_range("2026-03-01", periods=len(X), freq="6h"))
     found = read(days, window=("2026-03-02", "2026-03-02")).measurements
     assert (found.window, found.size) == ((86400.0, 86400.0 + 3 * 21600.0), 4)
+    with pytest.raises(DataError, match="expected the first time before the last, got 2026-03-05 and 2026-03-04"):
+        read(days, window=("2026-03-05", "2026-03-04"))
     for window, match in (
-        ((8, 2), "expected the first time before the last, got t = 8 and 2"),
-        ((20, 30), "expected rows( from t = 20 until t = 30| of measurements), found none"),
+        ((8, 2), "expected the first time before the last, got 8 and 2"),
+        (
+            (20, 30),
+            "expected rows( from t = 20 until t = 30| of measurements), found none(; the rows are between t = 0|$)",
+        ),
         (("soon", None), "expected a number or a date such as .* for the first time, got 'soon'"),
         ((None, "2026-03-01"), "the last time is a date, but the times are numbers"),
         ((np.nan, None), "expected a finite time for the first time"),

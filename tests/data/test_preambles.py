@@ -123,6 +123,14 @@ def test_the_line_of_an_error_is_right_in_files_of_any_size(
         assert int(named[1]) == expected
 
 
+def test_lines_above_a_header_are_skipped_if_times_of_day_have_their_own_column(tmp_path: Path) -> None:
+    text = "Logger XY\nSite: Bldg 7\n\nDate,Time,P (kW)\n2026-03-31,00:15,1.5\n2026-03-31,00:30:00,2.5\n"
+    (tmp_path / "a.csv").write_text(text)
+    found = load_data(tmp_path / "a.csv", channels=["P"], columns={"t": "Date"})
+    assert found.measurements.series[0].values.tolist() == [1.5, 2.5]
+    assert "lines 1 to 2 above the header were skipped ('Logger XY')" in found.notes
+
+
 def test_a_missing_line_end_changes_nothing_in_the_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", 0)
     rows = "t,x\n" + "\n".join(f"{k / 7},{(k * k) % 13}" for k in range(200))

@@ -65,7 +65,7 @@ def test_dates_of_several_files_have_one_origin(tmp_path: Path) -> None:
     assert found.measurements.series[0].times.tolist() == [0, 60, 120, 180]
     assert found.origin == datetime(2026, 3, 1, 12)
     assert found.labels == {"title": "", "units": {"t": "s"}, "origin": "2026-03-01T12:00:00"}
-    advice = 'for hours, use units={"t": "h"} (or t = "h" under [units] in a system file)'
+    advice = 'for hours, use fit(..., units={"t": "h"}) (or t = "h" under [units] in a system file)'
     assert f"times are seconds since 2026-03-01 12:00:00; {advice}" in found.notes
     later = load_data(str(tmp_path / "b.csv"), channels=("x",), since=datetime(2026, 3, 1))
     assert later.measurements.series[0].times.tolist() == [43320]

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import narwhals
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from matplotlib.dates import num2date
@@ -57,6 +58,12 @@ def test_observables_may_be_any_linear_expression(heated: lk.LODEGP) -> None:
     assert np.abs(balance).max() < 1e-9
     _, covariance = heated.predict(TIMES, "f1", return_cov=True)
     assert covariance.shape == (25, 25)
+
+
+def test_score_accepts_tables_of_times_and_values() -> None:
+    table = pd.DataFrame({"t": [0.0, 1.0, 2.0, 3.0], "x": [0.0, 0.9, 2.1, 3.0]})
+    gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit(table)
+    assert gp.score(table) == pytest.approx(gp.score(table["t"], {"x": table["x"]}))
 
 
 def test_score_uses_known_noise(heated: lk.LODEGP) -> None:

@@ -22,6 +22,11 @@ BAD_DATA: dict[str, tuple[Any, Any, str]] = {
     "infinity": (TIMES, np.full((25, 3), np.inf), "expected finite values"),
     "all missing": (TIMES, np.full((25, 3), np.nan), "every value is missing"),
     "no points": ([], np.zeros((0, 3)), "at least one measurement"),
+    "texts as times": (
+        ["0.0", "1.0"],
+        {"f1": [0.0, 1.0]},
+        "expected times as numbers or dates, got texts such as '0.0'",
+    ),
     "infinite time": (np.full(25, np.inf), np.zeros((25, 3)), "finite times"),
     "text": (TIMES, "hello", "expected Y as an array"),
     "text in an array": (TIMES, [["a", "b", "c"]] * 25, "expected Y as an array"),
@@ -46,6 +51,7 @@ def test_names_that_data_have_wrong_are_mistakes_of_data() -> None:
     ("arguments", "match"),
     [
         ({"noise": "pink"}, "noise='channel' or 'shared'"),
+        ({"noise": 0.02}, r"got 0\.02; for known noise, use fit\(\.\.\., noise_std=0\.02\)"),
         ({"latent": "cubic"}, "latent='se'"),
         ({"latent": "matern-4/2"}, "odd p"),
         ({"latent": ["se", "se"]}, "one latent for each of the 1"),
@@ -82,8 +88,11 @@ def test_a_channel_that_the_equations_force_to_zero_is_refused_where_the_data_ar
 def test_bad_prediction_requests_are_refused(heated: lk.LODEGP) -> None:
     request: Callable[[], object]
     for request, match in (
-        (lambda: heated.predict([np.nan]), "finite times"),
-        (lambda: heated.predict("soon"), "expected numbers for times, got texts"),
+        (lambda: heated.predict([0.0, np.nan]), "finite times, got nan at index 1"),
+        (
+            lambda: heated.predict("f1"),
+            "expected numbers for times, got texts such as f1; did you mean observable='f1'?",
+        ),
         (lambda: heated.predict([0.0], "f1*f1"), "not linear"),
         (lambda: heated.predict([0.0], "zz"), "unknown name"),
         (lambda: heated.sample([0.0], 0), "at least 1"),

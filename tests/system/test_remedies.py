@@ -69,6 +69,8 @@ def test_a_slip_in_a_name_is_noticed() -> None:
     gp = lk.LODEGP(lk.System("T1' = v; T2' = -v"), random_state=0)
     with pytest.raises(DataError, match=r"unknown name 'T3'.*Is it 'T[12]'\?"):
         gp.fit([0.0, 1.0], {"T3": [0.0, 1.0]})
+    with pytest.raises(DataError, match=r"columns: unknown name 'TT'; expected a channel \(T1, v, T2\)"):
+        gp.fit({"t": [0.0, 1.0], "x": [0.0, 1.0]}, columns={"TT": "x"})
 
 
 @pytest.mark.parametrize(

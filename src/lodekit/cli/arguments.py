@@ -26,6 +26,7 @@ from lodekit.support.files import write_atomically
 from lodekit.support.html import replace_advice
 
 if TYPE_CHECKING:
+    from lodekit.data.time_reference import TimeReference
     from lodekit.support.arguments import Array
 
 app = typer.Typer(
@@ -231,16 +232,21 @@ def prediction_times(
         return dict.fromkeys(names, _read_times_file(gp, at))
     times, clock, count = {}, gp.fit_.clock, count or default_count
     for name in names:
-        first, last = gp.fit_.for_record(name).measurements.window
-        low = first if start is None else clock.parse_time(start, "--from")
-        high = last if stop is None else clock.parse_time(stop, "--to", is_end=True)
-        times[name] = np.linspace(*check_range(low, high, f"{start or low} and {stop or high}"), count)
+        window = gp.fit_.for_record(name).measurements.window
+        times[name] = np.linspace(*parse_range(clock, start, stop, window), count)
     return times
 
 
-def check_range(low: float, high: float, given: str) -> tuple[float, float]:
-    """Return the first and last time; raise if they are invalid, with the text that was `given`."""
-    if not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
+def parse_range(
+    clock: TimeReference, start: str | None, stop: str | None, window: tuple[float, float]
+) -> tuple[float, float]:
+    """Return the times of ``--from`` and ``--to``, by default those of a window; a day as the last time is included."""
+    low = window[0] if start is None else clock.parse_time(start, "--from")
+    high = window[1] if stop is None else clock.parse_time(stop, "--to", is_end=True)
+    # A day ends when the next one begins.
+    is_before = low >= high and stop is not None and high != clock.parse_time(stop, "--to")
+    if is_before or not (math.isfinite(low) and math.isfinite(high - low) and low <= high):
+        given = f"{start or clock.format_times(low)} and {stop or clock.format_times(high)}"
         raise LodekitError(f"--from must be earlier than --to (by default the last row), both finite; got {given}")
     return low, high
 

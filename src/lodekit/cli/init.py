@@ -71,8 +71,8 @@ def init(
         raise LodekitError(f"expected --dt as a positive finite number, got {dt:g}")
     if not equations.strip() and data is None:
         raise LodekitError('expected equations, such as "tau*y\' + y = K*u", or a data file, --data log.csv')
-    if not equations.strip() and (param or positive or channel or mapping):
-        raise LodekitError("--param, --positive, --channels and --map need equations; add them")
+    if not equations.strip() and (param or positive or channel or arguments.read_mapping(mapping).keys() - {"t"}):
+        raise LodekitError("--param, --positive, --channels and --map of channels need equations; add them")
     if (mapping or dt is not None) and data is None:
         raise LodekitError(f"{'--map' if mapping else '--dt'} needs a data file; add --data FILE")
     if out is not None and os.path.exists(out) and not force:
@@ -107,6 +107,7 @@ def _propose_from_data(
 ) -> tuple[str, list[str]]:
     """Return a system file from a data file, and the next steps before a fit; print the proposals with reasons."""
     from lodekit.data.preview import preview_table
+    from lodekit.data.tables.columns import resolve_columns
     from lodekit.system.parameters import parse_parameters
     from lodekit.workflow.system_proposal import guess_column_roles, propose_system_file
 
@@ -114,6 +115,8 @@ def _propose_from_data(
     system = lk.System(equations, parameters=known, channels=channels) if equations.strip() else None
     where = arguments.read_mapping(mapping)
     look = preview_table(data, header)
+    if "t" in where:
+        look = preview_table(data, header, resolve_columns(look.names, (), {"t": where["t"]}).time)
     if dt is not None and look.time is not None:
         raise LodekitError(
             f"{data}: the file has a time column, {look.time.name}; leave out --dt, or rename the column"

@@ -190,8 +190,7 @@ def simulate(
     if not math.isfinite(noise) or noise < 0:
         raise LodekitError(f"expected --noise of zero or more, got {noise}")
     low = 0.0 if start is None else TimeReference().parse_time(start, "--from")
-    high = low + 10.0 if stop is None else TimeReference().parse_time(stop, "--to")
-    times = np.linspace(*arguments.check_range(low, high, f"{low} and {high}"), count or 100)
+    times = np.linspace(*arguments.parse_range(TimeReference(), start, stop, (0.0, low + 10.0)), count or 100)
     generator, numbers = np.random.default_rng(seed), arguments.parse_numbers(values or [], "--set")
     example = lk.catalog.find_example(source)
     if example is None:
@@ -244,13 +243,11 @@ def _simulate_response(
         raise LodekitError("the response is computed at the times of the file; --n needs --from or --to")
     record = arguments.choose_record(gp, record) if state in ("begin", "end") else record
     start: str | dict[str, float] = arguments.parse_numbers([state], "--start") if "=" in state else state
-    clock = gp.fit_.clock
     if first is None and last is None:
         times = np.unique(np.concatenate([times for times, _ in signals.values()]))
     else:
-        low = min(t[0] for t, _ in signals.values()) if first is None else clock.parse_time(first, "--from")
-        high = max(t[-1] for t, _ in signals.values()) if last is None else clock.parse_time(last, "--to", is_end=True)
-        times = np.linspace(*arguments.check_range(low, high, f"{low} and {high}"), count or 100)
+        window = min(t[0] for t, _ in signals.values()), max(t[-1] for t, _ in signals.values())
+        times = np.linspace(*arguments.parse_range(gp.fit_.clock, first, last, window), count or 100)
     names = gp.fit_.setup.channels
     mean, std = gp.simulate(times, signals, start, names, return_std=True, record=record, as_frame=False)
     for item in gp.fit_.record_fits[0].measurements.series if start == "rest" else ():

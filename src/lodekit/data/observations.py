@@ -268,8 +268,10 @@ def _make_series(observable: str, t: Array, values: ArrayLike, std: ArrayLike | 
     if missing := len(keep) - int(np.count_nonzero(keep)):
         t, y, s = t[keep], y[keep], s[keep]
     if not np.isfinite(t).all():
-        row = np.flatnonzero(keep)[~np.isfinite(t)][0]
-        raise DataError(f"expected finite times, got {t[~np.isfinite(t)][0]} for {observable} in row {row + 1}")
+        index = np.flatnonzero(keep)[~np.isfinite(t)][0]
+        raise DataError(
+            f"expected finite times, got {t[~np.isfinite(t)][0]} at index {index} of the times of {observable}"
+        )
     if not np.isfinite(y).all():
         row = int(np.flatnonzero(~np.isfinite(y))[0])
         raise DataError(f"expected finite values, got {y[row]} for {observable} at t = {t[row]:g}; use NaN for missing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from lodekit.data.tables.columns import (
     unit_from_name,
 )
 from lodekit.data.tables.dates import Durations, Timestamps, detect_date_format, is_date, parse_dates
-from lodekit.data.tables.reader import TableSource, open_table
+from lodekit.data.tables.reader import TableSource, UniformlySampledTable, open_table
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.errors import DataError
 from lodekit.support.arguments import Array
+from lodekit.support.units import unix_time_unit
 
 
 def describe_steps(values: Array) -> str:
@@ -228,7 +230,7 @@ def preview_table(path: str | Path, header: bool | None = None, time_column: str
         count = source.count_rows(np.inf)
     described = None
     if time is not None:
-        unit = unit_from_name(time, is_time=True) or _choose_date_unit(source, time)
+        unit = _choose_date_unit(source, time) or unit_from_name(time, is_time=True)
         described = ColumnPreview(time, source.names.index(time) + 1, unit)
     names, has_header = tuple(source.names), not have_number_names(source.names)
     return TablePreview(names, tuple(columns), described, why, has_header, count, record, left_out)
@@ -275,12 +277,31 @@ def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) 
 
 def _choose_date_unit(source: TableSource, name: str) -> str:
     """Return the unit for dates: hours if rows are a minute or more apart, else seconds; empty without dates."""
-    if not holds_dates(source, name):
+    unix, (numbers, _) = find_unix_times(source, name), read_numeric_column(source, name)
+    if unix and numbers is not None:
+        steps = np.diff(numbers) * unix[1]
+    elif not holds_dates(source, name):
         return ""
-    column, places = _read_column(source, name)
-    dates = parse_dates(normalize_missing(column), places) if isinstance(column, StringColumn) else column
-    steps = np.diff(dates.seconds)
+    else:
+        column, places = _read_column(source, name)
+        dates = parse_dates(normalize_missing(column), places) if isinstance(column, StringColumn) else column
+        steps = np.diff(dates.seconds)
     return "h" if len(steps) and np.median(steps) >= 60 else "s"
+
+
+def find_unix_times(source: TableSource, name: str) -> tuple[str, float, datetime] | None:
+    """Return the unit of Unix times as text and in seconds, and the first date; None for other times."""
+    unit, sizes = unit_from_name(name, is_time=True), {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+    if isinstance(source, UniformlySampledTable) or holds_dates(source, name) or unit not in ("", *sizes):
+        return None
+    numbers, _ = read_numeric_column(source, name)
+    if numbers is None or not len(numbers) or not np.isfinite(numbers).all():
+        return None
+    found = {unix_time_unit(edge, "h") for edge in (numbers.min(), numbers.max())}
+    if "" in found or len(found) > 1 or unit not in ("", *found):
+        return None
+    size = sizes[own := found.pop()]
+    return own, size, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=float(numbers[0] * size))
 
 
 def holds_dates(source: TableSource, name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -18,15 +18,16 @@ import numpy as np
 
 from lodekit.data.noise import NoiseSpecification, parse_noise_std
 from lodekit.data.observations import Observations, parse_observations
-from lodekit.data.preview import holds_dates, read_numeric_column
+from lodekit.data.preview import find_unix_times, holds_dates
 from lodekit.data.records import DEFAULT_RECORD_NAME, Measurements, RecordSet, describe_records, split_at_gaps
 from lodekit.data.row_store import OutOfCoreRows
 from lodekit.data.statistics import Statistics
 from lodekit.data.streams import accumulate_dask_statistics, accumulate_statistics, iterate_rows
-from lodekit.data.tables.cells import NumberFormat, find_failure_values
+from lodekit.data.tables.cells import NumberFormat, find_failure_values, is_data_cell
 from lodekit.data.tables.columns import (
     ArgumentSyntax,
     ColumnMapping,
+    check_mapping_names,
     check_mapping_order,
     find_column_conversions,
     is_time_name,
@@ -53,11 +54,12 @@ from lodekit.data.tables.reader import (
     read_all,
     read_dataframe_columns,
     to_dataframe,
+    with_uniform_times,
 )
 from lodekit.data.tables.strings import prefix_errors
 from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, EquationError
-from lodekit.support.arguments import as_float_array
+from lodekit.support.arguments import Array, as_float_array
 from lodekit.support.labels import Labels, find_time_zone, format_origin
 from lodekit.support.units import unix_time_unit
 
@@ -80,6 +82,7 @@ class ReadOptions:
     timezone: The time zone of dates without one, such as Europe/Berlin.
     missing: Numbers that mark missing values.
     since: The date that is time zero; by default the first date of the first table.
+    is_dated: Whether the times of a fitted model are dates; None for a new fit.
     units: The units of channels and of the time ``t`` in the model: columns with another unit in their names are
         converted, or refused.
     window: The first and last time to read, as numbers or dates; None means no limit.
@@ -103,6 +106,7 @@ class ReadOptions:
     timezone: str | None = None
     missing: Any = None
     since: datetime | None = None
+    is_dated: bool | None = None
     units: Mapping[str, str] = field(default_factory=dict)
     window: tuple[Any, Any] = (None, None)
     in_shell: bool = False
@@ -144,7 +148,7 @@ def infer_schemas(tables: Mapping[str, TableSource], options: ReadOptions) -> tu
         if name not in observed and name not in options.channels:
             raise DataError(f"noise_std names {name}, which is not observed; expected one of: {', '.join(observed)}")
     plans = _infer_dates(tables, plans, options)
-    plans, units = _infer_units(tables, plans, options.units)
+    plans, units = _infer_units(plans, options.units)
     if options.check_units is not None and units:
         options.check_units(units)
     return _apply_window(plans, options, units.get("t", "")), units
@@ -161,7 +165,7 @@ def _apply_window(plans: Sequence[TableSchema], request: ReadOptions, unit: str)
                 # The last day ends before midnight.
                 edges[number] = np.nextafter(edges[number], -np.inf)
     if not edges[0] <= edges[1]:
-        raise DataError(f"expected the first time before the last, got {clock.format_times(*edges)}")
+        raise DataError(f"expected the first time before the last, got {' and '.join(map(str, request.window))}")
     return [replace(plan, window=(edges[0], edges[1])) for plan in plans]
 
 
@@ -189,6 +193,8 @@ def _resolve_all_columns(tables: Mapping[str, TableSource], request: ReadOptions
             raise DataError(f"{key} is assigned to column {mapping[key]} and to column {column}; choose one")
     present = chain(*(table.names for table in tables.values()))
     check_mapping_order(columns, present, request.channels, request.argument_syntax)
+    if request.check is not None:
+        check_mapping_names(columns, request.channels, request.argument_syntax)
     # Report an invalid observable before a missing column.
     request.check_names([key for key in columns if key != "t" and not str(key).startswith("std(")])
     time = request.time
@@ -225,33 +231,39 @@ def _infer_dates(
     for table, plan in zip(tables.values(), plans, strict=True):
         with prefix_errors(plan.table_name):
             own, first = detect_dates(table, plan)
+            if unix := None if own.time_unit else find_unix_times(table, plan.columns.time):
+                unit, seconds, start = unix
+                if options.is_dated is not False:
+                    note = f"times in column {plan.columns.time} are Unix times in {unit}"
+                    own = replace(own, unix_seconds=seconds, time_unit="s", notes=(note,))
+                    first = start.astimezone(zone or UTC)
+                elif unix_time_unit(1.5e9 / seconds, options.units.get("t", "")):
+                    raise DataError(f"expected times as numbers, like those of the fit, got Unix times in {unit}")
+            if first is not None and options.is_dated is False:
+                raise DataError("expected times as numbers, like those of the fit, got dates")
         dated.append(own)
         # Dates without a time zone use the given zone, or that of the origin.
         firsts.append(first.replace(tzinfo=zone) if first is not None and first.tzinfo is None else first)
     origin = firsts[0] if since is None or firsts[0] is None else since
-    for plan, first in zip(plans, firsts, strict=True):
+    for plan, first in zip(dated, firsts, strict=True):
         if describe_time_type(first) != describe_time_type(origin):
             expected, got = describe_time_type(origin), describe_time_type(first)
             where = f"in column {plan.columns.time}, as elsewhere"
+            if plan.unix_seconds:
+                got = "Unix times, which are dates in UTC; give the time zone of the dates for the fit (--timezone)"
             raise DataError(f"{plan.table_name}: expected {expected} {where}, got {got}")
     return [replace(plan, origin=origin) for plan in dated]
 
 
-def _infer_units(
-    tables: Mapping[str, TableSource], plans: Sequence[TableSchema], declared: Mapping[str, str]
-) -> tuple[list[TableSchema], dict[str, str]]:
+def _infer_units(plans: Sequence[TableSchema], declared: Mapping[str, str]) -> tuple[list[TableSchema], dict[str, str]]:
     """Return the schemas with their unit conversions, and the undeclared units found in column names."""
     declared = {name: unit.strip() for name, unit in declared.items() if unit.strip()}
     converted, from_headers = [], dict[str, str]()
-    for table, plan in zip(tables.values(), plans, strict=True):
-        time_unit, remarks = plan.time_unit or unit_from_name(plan.columns.time, is_time=True), list[str]()
+    for plan in plans:
+        time_unit = plan.time_unit or unit_from_name(plan.columns.time, is_time=True)
         with prefix_errors(plan.table_name):
-            if "t" in declared and not time_unit and not isinstance(table, UniformlySampledTable):
-                numbers, _ = read_numeric_column(table, plan.columns.time)
-                time_unit = "" if numbers is None else unix_time_unit(numbers.max(initial=0.0), declared["t"])
-                remarks = [f"times in column {plan.columns.time} are Unix times in {time_unit}"] if time_unit else []
             conversions, notes = find_column_conversions(plan.columns, time_unit, declared, from_headers)
-        converted.append(replace(plan, conversions=conversions, notes=(*remarks, *notes)))
+        converted.append(replace(plan, conversions=conversions, notes=(*plan.notes, *notes)))
     return converted, from_headers
 
 
@@ -369,7 +381,9 @@ def _read_in_memory(
         orders.append(TimeOrder.from_times(table_data.times, plan))
     notes[-1] += _describe_empty_channels(observations)
     if not len(observations):
-        raise _no_values_error(plans, orders, request)
+        whole = [replace(plan, window=(-np.inf, np.inf)) for plan in plans]
+        times = [read_all(table, plan, ()).times for table, plan in zip(tables.values(), whole, strict=True)]
+        raise _no_values_error(plans, orders, request, np.concatenate(times))
     return Measurements.from_observations(observations), orders, notes
 
 
@@ -398,14 +412,17 @@ def _read_out_of_core(
     return Measurements(sufficient_statistics=sums, stored_rows=spooled), orders, notes
 
 
-def _no_values_error(plans: Sequence[TableSchema], orders: Sequence[TimeOrder], request: ReadOptions) -> DataError:
+def _no_values_error(
+    plans: Sequence[TableSchema], orders: Sequence[TimeOrder], request: ReadOptions, times: Array | None = None
+) -> DataError:
     observed = dict.fromkeys(name for plan in plans for name in plan.columns.values)
     where = f"{plans[0].table_name}: " if len(plans) == 1 else ""
     if plans[0].has_window and not any(order.count for order in orders):
         clock = TimeReference(plans[0].origin, request.units.get("t") or plans[0].time_unit)
         first, last = (clock.format_times(edge) if np.isfinite(edge) else "" for edge in plans[0].window)
         window = " ".join([*(["from", first] if first else []), *(["until", last] if last else [])])
-        return DataError(f"{where}expected rows {window}, found none")
+        covered = "" if times is None else f"; the rows are between {clock.format_times(times.min(), times.max())}"
+        return DataError(f"{where}expected rows {window}, found none{covered}")
     return DataError(f"{where}expected at least one value of {', '.join(observed)}, every cell is missing")
 
 
@@ -470,6 +487,8 @@ def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSou
         # Strings beside values are times if they are dates.
         if not is_path or all(isinstance(item, str) and is_date(item) for item in items):
             return None
+        if is_data_cell(str(items[0])):
+            raise DataError(f"expected times as numbers or dates, got texts such as {items[0]!r}; convert them first")
         raise DataError("expected files or a DataFrame alone: they already contain times and values")
     is_table = not is_path and not isinstance(source, Observations | Statistics)
     own = to_dataframe(source, options.channels) if is_table else None
@@ -488,21 +507,7 @@ def open_tables(source: Any, Y: Any, options: ReadOptions) -> dict[str, TableSou
             tables[path] = open_table(path, options.header, single_column=single)
     has_times = "t" in (options.columns or {}) or any(is_time_name(n) for own in tables.values() for n in own.names)
     dt = options.default_dt if options.dt is None and not has_times else options.dt
-    return tables if dt is None else _with_uniform_times(tables, dt, options.argument_syntax)
-
-
-def _with_uniform_times(tables: dict[str, TableSource], dt: Any, advice: ArgumentSyntax) -> dict[str, TableSource]:
-    option = advice.time_step_name
-    if isinstance(dt, bool) or not isinstance(dt, int | float | np.number) or not 0 < float(dt) < np.inf:
-        raise DataError(f"expected {option} as a positive number, the time between two rows, got {dt!r}")
-    if len(tables) > 1:
-        raise DataError(f"expected one table with {option}, got {len(tables)}: other start times are unknown")
-    for where, table in tables.items():
-        if isinstance(table, DataFrameTable) and table.is_distributed:
-            raise DataError(f"expected a column of times in a Dask DataFrame; {option} is for tables in memory")
-        if times := [name for name in table.names if is_time_name(name)]:
-            raise DataError(f"{where}: the table has a column {times[0]}; leave out {option}, or rename the column")
-    return {where: UniformlySampledTable(table, float(dt)) for where, table in tables.items()}
+    return tables if dt is None else with_uniform_times(tables, dt, options.argument_syntax)
 
 
 #: With more rows than this in all files together, tables are read in blocks and only sums are kept.

@@ -53,7 +53,8 @@ class FitSettings:
     def check(self) -> None:
         """Raise if an argument is invalid."""
         if self.noise not in ("channel", "shared"):
-            raise LodekitError(f"expected noise='channel' or 'shared', got {self.noise!r}")
+            remedy = "" if isinstance(self.noise, str) else f"; for known noise, use fit(..., noise_std={self.noise!r})"
+            raise LodekitError(f"expected noise='channel' or 'shared', got {self.noise!r}{remedy}")
         if self.prior not in ("latent", "channels"):
             given: object = self.prior
             remedy = "" if isinstance(given, str) else _PARAMETER_PRIOR_HINT

@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike
 
 from lodekit.data.observations import Observations
 from lodekit.data.records import Measurements
-from lodekit.data.sources import load_arrays
+from lodekit.data.sources import load_arrays, load_data
 from lodekit.data.tables.frames import make_frame
 from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, LodekitError
+from lodekit.prior.observables import table_checks
 from lodekit.results.fit import Fit
 from lodekit.results.forecast import forecast_observables, parse_horizon, widen_free_run
 from lodekit.support import arguments
@@ -261,11 +262,11 @@ def score(
 
     Parameters
     ----------
-    t : array-like, shape (n,), or Observations
-        Times.
+    t : array-like, shape (n,), Observations, path or DataFrame
+        Times, or a table with times and values in columns, as in `fit`.
     Y : array (n, channels), dict of observable to array, or DataFrame
-        Measurements in the user's units, NaN if missing; omitted with Observations. Samples of known inputs are added
-        to those of the fit.
+        Measurements in the user's units, NaN if missing; omitted if `t` contains them. Samples of known inputs are
+        added to those of the fit.
     noise_std : number, array or dict, optional
         Standard deviations of their noise; by default the estimated level, or the typical known noise of the fitted
         data.
@@ -281,7 +282,15 @@ def score(
     """
     fit = fit.for_record(record)
     total, count = 0.0, 0
-    new = Measurements.from_observations(load_arrays(fit.system.plain_channels, t, Y, noise_std, fit.clock)[0])
+    if Y is None and not isinstance(t, Observations):
+        options = {"since": fit.clock.origin, **fit.labels.read_options, **table_checks(fit.system)}
+        source = load_data(t, None, fit.system.plain_channels, noise_std=noise_std, **options)
+        fit.clock.check_origin(source.origin)
+        new, *more = source.measurements.records.values()
+        if more or new.sufficient_statistics is not None:
+            raise DataError("expected one record that fits into memory, got several, or a larger one")
+    else:
+        new = Measurements.from_observations(load_arrays(fit.system.plain_channels, t, Y, noise_std, fit.clock)[0])
     reader = fit.setup.observable_compiler
     if fit.measurements.inputs:
         # New samples of an input are added to those of the fit.

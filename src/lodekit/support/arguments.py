@@ -82,13 +82,16 @@ def as_times(t: ArrayLike) -> Array:
 
     Shapes: t (n,).
     """
+    if isinstance(t, str) and t.rstrip("'").isidentifier():
+        raise DataError(f"expected numbers for times, got texts such as {t}; did you mean observable={t!r}?")
     times = as_float_array("times", t)
     if times.ndim == 2 and times.shape[1] == 1:  # the shape of scikit-learn
         times = times[:, 0]
     if times.ndim != 1:
         raise DataError(f"expected one row of times, got shape {times.shape}")
     if not np.isfinite(times).all():
-        raise DataError(f"expected finite times, got {times[~np.isfinite(times)][0]}")
+        index = int(np.argmin(np.isfinite(times)))
+        raise DataError(f"expected finite times, got {times[index]} at index {index}")
     return times
 
 

@@ -97,7 +97,7 @@ class Labels:
         if kept and kept == self.origin and own["t"] != counted:
             raise LodekitError(
                 f"the times of this fit are counted in {counted} since {kept}; expected that as the unit of t, got "
-                f"{own['t']!r}"
+                f"{own['t']!r}; to change it, refit with fit(..., units={{'t': {own['t']!r}}})"
             )
         return found
 
@@ -110,4 +110,4 @@ class Labels:
     @property
     def read_options(self) -> dict[str, Any]:
         """Options for reading other files like those of the fit, which other options replace."""
-        return {"units": self.units, "recalled": self.columns, **self.reading}
+        return {"units": self.units, "recalled": self.columns, "is_dated": bool(self.origin), **self.reading}

@@ -37,7 +37,7 @@ _THOUSANDS_PATTERN = re.compile(r"[+-]?\d{1,3}(?:([.,' \u00a0\u202f])\d{3})(?:\1
 
 
 def is_data_cell(text: str) -> bool:
-    """Return whether a cell looks like data: a number, a date, or a mark for a missing value.
+    """Return whether a cell looks like data: a number, a date, a time of day, or a mark for a missing value.
 
     Examples
     --------
@@ -45,8 +45,8 @@ def is_data_cell(text: str) -> bool:
     [True, True, True, True, True, False]
     """
     text = text.strip()
-    number = _NUMBER_PATTERN.fullmatch(text) or _THOUSANDS_PATTERN.fullmatch(text)
-    return bool(number) or is_missing(text) or is_date(text) or (text[:1] == "#" and text.lower() in FAILURE_MARKERS)
+    number = any(form.fullmatch(text) for form in (_NUMBER_PATTERN, _THOUSANDS_PATTERN, _TIME_OF_DAY_PATTERN))
+    return number or is_missing(text) or is_date(text) or (text[:1] == "#" and text.lower() in FAILURE_MARKERS)
 
 
 def is_missing(text: str) -> bool:
@@ -137,7 +137,9 @@ class NumberFormat:
         notes = [f"decimal {'comma' if self.decimal_mark == ',' else 'point'}"]
         for name in dict.fromkeys(name for name, _ in self.failures):
             own = {text: count for (column, text), count in self.failures.items() if column == name}
-            notes.append(f"column {name}: {format_count(sum(own.values()), 'text')} read as missing ({', '.join(own)})")
+            notes.append(
+                f"column {name}: {format_count(sum(own.values()), 'text cell')} read as missing ({', '.join(own)})"
+            )
         if self.is_unambiguous:
             return notes
         for name, (cell, bare) in self.ambiguous_cells.items():

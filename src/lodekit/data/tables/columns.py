@@ -12,6 +12,7 @@ from typing import Any
 from lodekit.data.tables.strings import prefix_errors
 from lodekit.errors import DataError, EquationError
 from lodekit.support.interval_means import interval_from_column, parse_interval
+from lodekit.support.text import find_closest_name
 from lodekit.support.units import UnitConversion, find_unit_conversion, is_known_unit
 
 
@@ -256,6 +257,15 @@ def check_mapping_order(
             raise DataError(f"expected a column for each channel, got channel {channel} for column {key}; try {remedy}")
 
 
+def check_mapping_names(mapping: Mapping[str, Any], channels: Sequence[str], syntax: ArgumentSyntax) -> None:
+    """Raise if a mapping names an unknown channel."""
+    for name in map(str, mapping):
+        if name.isidentifier() and name not in ("t", *channels):
+            hint = f". Is it {alike!r}?" if (alike := find_closest_name(name, channels)) else ""
+            option = "--map" if syntax.in_shell else "columns"
+            raise DataError(f"{option}: unknown name {name!r}; expected a channel ({', '.join(channels)}){hint}")
+
+
 def _check_distinct(names: Sequence[str]) -> None:
     if not names:
         raise DataError("expected columns with names, found none")
@@ -304,8 +314,19 @@ def _locate_column(names: Sequence[str], key: str, wanted: str, by_number: bool)
 def strip_unit(name: str) -> str:
     """Return a name without surrounding white space and without a unit, in brackets or as in ``T / K``."""
     text = _BRACKETED_UNIT_PATTERN.sub("", unicodedata.normalize("NFKC", name).strip()).strip()
+    found = _find_unit_after_name(text)
+    return text[: found.start()] if found else text
+
+
+def _find_unit_after_name(text: str) -> re.Match[str] | None:
+    """Return the match of a known unit as in ``T / K``, ``T in K`` or ``T/K``; ``km/h`` is a unit without a name."""
     found = _UNIT_AFTER_NAME_PATTERN.search(text)
-    return text[: found.start()] if found and is_known_unit(found["unit"]) else text
+    if found is None and (found := re.search(r"(?<=\w)/(?P<unit>.+)$", text)):
+        # T/K is a temperature, km/h and T1/T2 are not.
+        is_symbol = re.match(r"[A-Z]\d?/(?![A-Z]\d)", text)
+        if " " in text[: found.start()] or (is_known_unit(text) and not is_symbol):
+            return None
+    return found if found and is_known_unit(found["unit"]) else None
 
 
 def _similar_names(wanted: str, names: Iterable[str]) -> list[str]:
@@ -430,7 +451,7 @@ def unit_from_name(column: str, *, is_time: bool = False) -> str:
         unit = found["square"] if found["square"] is not None else found["round"]
         certain = found["square"] is not None or is_known_unit(unit)
         return unit.strip() if certain and unit.strip().lower() not in _DIMENSIONLESS_MARKERS else ""
-    if (found := _UNIT_AFTER_NAME_PATTERN.search(text)) and is_known_unit(found["unit"]):
+    if found := _find_unit_after_name(text):
         return found["unit"]
     if is_time and (found := _UNIT_SUFFIX_PATTERN.search(text)) and find_unit_conversion(found["unit"], "s"):
         return found["unit"]

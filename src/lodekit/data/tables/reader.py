@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.cells import NumberFormat, is_missing, normalize_missing, parse_number_columns
-from lodekit.data.tables.columns import ColumnMapping, format_column_list, is_time_name, resolve_columns
+from lodekit.data.tables.columns import ArgumentSyntax, ColumnMapping, format_column_list, is_time_name, resolve_columns
 from lodekit.data.tables.dates import DateFormat, Durations, Timestamps, detect_date_format, is_date, parse_dates
 from lodekit.data.tables.frames import (
     ArrayTable,
@@ -164,6 +164,7 @@ class TableSchema:
     decimal_mark: The decimal mark of texts; empty if it is unknown.
     origin: The date of time zero.
     time_unit: The unit of the times, if the table defines it: seconds for dates.
+    unix_seconds: The unit of Unix times, which are dates, in seconds; zero for other times.
     conversions: Unit conversions to the units of the model, by observable, ``t`` and ``std(x)``; those without effect
         are omitted.
     window: Rows with times outside are left out.
@@ -179,6 +180,7 @@ class TableSchema:
     decimal_mark: str = ""
     origin: datetime | None = None
     time_unit: str = ""
+    unix_seconds: float = 0.0
     conversions: Mapping[str, UnitConversion] = field(default_factory=dict)
     window: tuple[float, float] = (-np.inf, np.inf)
     missing: tuple[float, ...] = ()
@@ -380,6 +382,21 @@ class UniformlySampledTable:
 TableSource = TextFile | ParquetFile | DataFrameTable | UniformlySampledTable
 
 
+def with_uniform_times(tables: dict[str, TableSource], dt: Any, advice: ArgumentSyntax) -> dict[str, TableSource]:
+    """Return tables without times as tables with a constant sampling interval."""
+    option = advice.time_step_name
+    if isinstance(dt, bool) or not isinstance(dt, int | float | np.number) or not 0 < float(dt) < np.inf:
+        raise DataError(f"expected {option} as a positive number, the time between two rows, got {dt!r}")
+    if len(tables) > 1:
+        raise DataError(f"expected one table with {option}, got {len(tables)}: other start times are unknown")
+    for where, table in tables.items():
+        if isinstance(table, DataFrameTable) and table.is_distributed:
+            raise DataError(f"expected a column of times in a Dask DataFrame; {option} is for tables in memory")
+        if times := [name for name in table.names if is_time_name(name)]:
+            raise DataError(f"{where}: the table has a column {times[0]}; leave out {option}, or rename the column")
+    return {where: UniformlySampledTable(table, float(dt)) for where, table in tables.items()}
+
+
 def expand_paths(items: Sequence[str | os.PathLike[str]]) -> list[str]:
     """Return the files that paths and patterns match, without duplicates, sorted."""
     found: dict[str, str] = {}
@@ -484,6 +501,8 @@ def read_block(block: TableBlock, schema: TableSchema) -> TableData:
             where, value = places.format_row(int(np.argmax(infinite))), numbers[name][np.argmax(infinite)]
             raise DataError(f"{where}, column {name}: expected a finite number, got {value}")
     places.check_complete_times(np.isnan(numbers[columns.time]), columns.time)
+    if schema.unix_seconds and schema.origin is not None:
+        numbers[columns.time] = numbers[columns.time] * schema.unix_seconds - schema.origin.timestamp()
     values = {name: numbers[column] for name, column in columns.values.items()}
     if schema.missing:
         values = {name: np.where(np.isin(own, schema.missing), np.nan, own) for name, own in values.items()}
@@ -571,7 +590,7 @@ def describe_times(schema: TableSchema) -> list[str]:
         return list(schema.notes)
     converted = "t is converted from s to "
     units = [text.removeprefix(converted) for text in schema.notes if text.startswith(converted)]
-    advice = '; for hours, use units={"t": "h"} (or t = "h" under [units] in a system file)'
+    advice = '; for hours, use fit(..., units={"t": "h"}) (or t = "h" under [units] in a system file)'
     counted = f"counted in {units[0]} since {schema.origin}" if units else f"seconds since {schema.origin}{advice}"
     return [f"times are {counted}", *(text for text in schema.notes if not text.startswith(converted))]
 
