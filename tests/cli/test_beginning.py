@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from datetime import datetime, timedelta
 from pathlib import Path
 from unittest import mock
 
@@ -191,6 +192,18 @@ def test_the_time_column_can_be_mapped_without_equations(log: Path) -> None:
         done = run("init", "--data", "clocks.csv", "--map", f"t={column}", cwd=folder)
         assert done.returncode == 0, done.stderr
         assert 't = "clock"' in done.stdout
+
+
+def test_a_clock_change_asks_for_the_time_zone(log: Path) -> None:
+    start, folder = datetime(2026, 3, 29), log.parent
+    hours = [start + timedelta(hours=k + (k > 1)) for k in range(24)]
+    rows = [f"{date:%Y-%m-%d %H:%M},{k // 5 % 2},{k * k % 7}.5" for k, date in enumerate(hours)]
+    (folder / "summer.csv").write_text("\n".join(["date,valve,level", *rows]))
+    done = run("init", "summer.toml", "--data", "summer.csv", cwd=folder)
+    assert "the local times jump by an hour at 2026-03-29 03:00, as clocks do" in done.stderr
+    assert 'next: write the time zone into the file, such as timezone = "Europe/Berlin"' in done.stderr
+    zone = ("--timezone", "Europe/Berlin", "--force")
+    assert "time zone" not in run("init", "summer.toml", "--data", "summer.csv", *zone, cwd=folder).stderr
 
 
 def test_a_terminal_is_asked(log: Path) -> None:

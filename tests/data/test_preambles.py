@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from lodekit.data import sources
+from lodekit.data.preview import preview_table
 from lodekit.data.sources import load_data
 from lodekit.data.tables import text, text as text_module
 from lodekit.errors import DataError
@@ -123,12 +125,24 @@ def test_the_line_of_an_error_is_right_in_files_of_any_size(
         assert int(named[1]) == expected
 
 
-def test_lines_above_a_header_are_skipped_if_times_of_day_have_their_own_column(tmp_path: Path) -> None:
-    text = "Logger XY\nSite: Bldg 7\n\nDate,Time,P (kW)\n2026-03-31,00:15,1.5\n2026-03-31,00:30:00,2.5\n"
-    (tmp_path / "a.csv").write_text(text)
-    found = load_data(tmp_path / "a.csv", channels=["P"], columns={"t": "Date"})
-    assert found.measurements.series[0].values.tolist() == [1.5, 2.5]
-    assert "lines 1 to 2 above the header were skipped ('Logger XY')" in found.notes
+def test_times_are_joined_from_columns_of_dates_and_times_of_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{day}.03.2026,{hour:02d}:30,{hour}.5" for day in (30, 31) for hour in range(24)]
+    text = "Logger XY\nSite: Bldg 7\n\n{},P (kW)\n" + "\n".join(rows)
+    for names in ("Date,Time", "Datum,Zeit"):
+        (tmp_path / "a.csv").write_text(text.format(names))
+        for limit in (10**6, 0):
+            monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", limit)
+            found = load_data(tmp_path / "a.csv", channels=["P"], units={"t": "h"}, columns={"P": 3})
+            assert found.origin == datetime(2026, 3, 30, 0, 30)
+            assert found.measurements.size == 48
+            assert found.measurements.window == (0.0, 47.0)
+            assert "lines 1 to 2 above the header were skipped ('Logger XY')" in found.notes
+            assert f"times are joined from the columns {' and '.join(names.split(','))}" in found.notes
+    look = preview_table(tmp_path / "a.csv")
+    assert look.time is not None
+    assert (look.time.name, look.time.unit) == ("Datum", "h")
 
 
 def test_a_missing_line_end_changes_nothing_in_the_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

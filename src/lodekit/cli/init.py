@@ -131,6 +131,9 @@ def _propose_from_data(
     before = [f"correct {data.name}" for guess in guesses if guess.column.problem][:1]
     if look.time is None and dt is None:
         before.append("write the sampling interval into the file, dt = ...")
+    if look.clock_change and not texts["timezone"]:
+        arguments.print_message(f"the local times jump by an hour at {look.clock_change}, as clocks do")
+        before.append('write the time zone into the file, such as timezone = "Europe/Berlin", above the first table')
     if system is None and len({bool(guess.input_kind) for guess in guesses}) < 2:
         missing = "an output" if guesses[0].input_kind else "an input"
         arguments.print_message(f"no column looks like {missing}, so no equations are proposed")

@@ -17,7 +17,7 @@ from typing import IO
 import numpy as np
 
 from lodekit.data.sources import ReadOptions, infer_schemas
-from lodekit.data.tables.reader import TableSchema, detect_decimal_mark, read_block
+from lodekit.data.tables.reader import TableSchema, detect_decimal_mark, join_times_of_day, read_block
 from lodekit.data.tables.text import (
     MAX_LINE_BYTES,
     SAMPLE_BYTES,
@@ -119,6 +119,8 @@ def _detect_table(
     try:
         found = TextFile.open(partial(BytesIO, sample))
         plain = b"".join(read_lines(partial(BytesIO, sample), len(sample) + 4)).split(b"\n")
+        if join_times_of_day(found) is not found:
+            raise DataError("expected the date and the time of day in one column, got two; join them in the log")
         start = found.dialect.header_lines
         body = [line for line in plain[start:] if _has_expected_width(line, found)]
         if not body:

@@ -14,13 +14,14 @@ import numpy as np
 from lodekit.data.tables.cells import find_failure_values, normalize_missing, parse_mostly_numbers, parse_number_columns
 from lodekit.data.tables.columns import (
     IGNORED_COLUMN,
+    ColumnMapping,
     format_column_list,
     have_number_names,
     is_time_name,
     unit_from_name,
 )
 from lodekit.data.tables.dates import Durations, Timestamps, detect_date_format, is_date, parse_dates
-from lodekit.data.tables.reader import TableSource, UniformlySampledTable, open_table
+from lodekit.data.tables.reader import TableSchema, TableSource, TimeOrder, UniformlySampledTable, open_table
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.errors import DataError
 from lodekit.support.arguments import Array
@@ -169,6 +170,7 @@ class TablePreview:
     n_rows: How many rows the file has.
     record_column: A column that changes where times restart; empty if there is none.
     skipped_columns: Other columns, and what they contain.
+    clock_change: The first date at which local times jump by an hour; empty if there is none.
     """
 
     names: tuple[str, ...]
@@ -179,6 +181,7 @@ class TablePreview:
     n_rows: int
     record_column: str = ""
     skipped_columns: Mapping[str, str] = field(default_factory=dict)
+    clock_change: str = ""
 
 
 def preview_table(path: str | Path, header: bool | None = None, time_column: str = "") -> TablePreview:
@@ -228,12 +231,12 @@ def preview_table(path: str | Path, header: bool | None = None, time_column: str
     count = max(len(values) for values in found.values() if values is not None)
     if sum(1 for _ in islice(source.blocks(source.names[:1]), 2)) > 1:
         count = source.count_rows(np.inf)
-    described = None
+    described, change = None, ""
     if time is not None:
-        unit = _choose_date_unit(source, time) or unit_from_name(time, is_time=True)
-        described = ColumnPreview(time, source.names.index(time) + 1, unit)
+        unit, change = _describe_dates(source, time)
+        described = ColumnPreview(time, source.names.index(time) + 1, unit or unit_from_name(time, is_time=True))
     names, has_header = tuple(source.names), not have_number_names(source.names)
-    return TablePreview(names, tuple(columns), described, why, has_header, count, record, left_out)
+    return TablePreview(names, tuple(columns), described, why, has_header, count, record, left_out, change)
 
 
 def _read_column(source: TableSource, name: str) -> tuple[Any, RowLocations]:
@@ -275,18 +278,20 @@ def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) 
     return None, ""
 
 
-def _choose_date_unit(source: TableSource, name: str) -> str:
-    """Return the unit for dates: hours if rows are a minute or more apart, else seconds; empty without dates."""
-    unix, (numbers, _) = find_unix_times(source, name), read_numeric_column(source, name)
+def _describe_dates(source: TableSource, name: str) -> tuple[str, str]:
+    """Return the unit for dates, hours if rows are a minute or more apart, and where local times jump; else empty."""
+    change, unix, (numbers, _) = "", find_unix_times(source, name), read_numeric_column(source, name)
     if unix and numbers is not None:
         steps = np.diff(numbers) * unix[1]
     elif not holds_dates(source, name):
-        return ""
+        return "", ""
     else:
         column, places = _read_column(source, name)
         dates = parse_dates(normalize_missing(column), places) if isinstance(column, StringColumn) else column
-        steps = np.diff(dates.seconds)
-    return "h" if len(steps) and np.median(steps) >= 60 else "s"
+        steps, schema = np.diff(dates.seconds), TableSchema("", ColumnMapping(name, {}, {}), origin=dates.first)
+        found = TimeOrder.from_times(dates.seconds_since(dates.first), schema).clock_changes
+        change = found[0][0] if found else ""
+    return "h" if len(steps) and np.median(steps) >= 60 else "s", change
 
 
 def find_unix_times(source: TableSource, name: str) -> tuple[str, float, datetime] | None:

@@ -378,8 +378,77 @@ class UniformlySampledTable:
         return {time: self.step * np.arange(len(places.numbers), dtype=float), **content}, places
 
 
+@dataclass(frozen=True)
+class JoinedTimesTable:
+    """A text file with dates and times of day in two columns; the column of dates contains both here.
+
+    date, time_of_day: The two columns.
+    """
+
+    table: TextFile
+    date: str
+    time_of_day: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns in order; the times of day have another name, as they are no times."""
+        return tuple("time of day" if name == self.time_of_day else name for name in self.table.names)
+
+    @property
+    def allows_column_numbers(self) -> bool:
+        """Whether columns may be referred to by number."""
+        return self.table.allows_column_numbers
+
+    @property
+    def separator(self) -> str:
+        """The separator of the cells."""
+        return self.table.separator
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was detected about the file."""
+        return (*self.table.notes, f"times are joined from the columns {self.date} and {self.time_of_day}")
+
+    def is_numeric(self, name: str) -> bool:
+        """Return whether a column is known to contain numbers: never, as all cells are texts."""
+        return False
+
+    def count_rows(self, limit: float) -> int:
+        """Return the number of rows, as `TextFile` does."""
+        return self.table.count_rows(limit)
+
+    def blocks(self, names: Sequence[str], *, as_one_block: bool = False) -> Iterator[TableBlock]:
+        """Yield the table in blocks, or as one."""
+        own = dict(zip(self.names, self.table.names, strict=True))
+        needed = dict.fromkeys([*(own[name] for name in names), self.date, self.time_of_day])
+        for block in self.table.blocks([*needed], as_one_block=as_one_block):
+            yield partial(self._read, block)
+
+    def _read(
+        self, block: TableBlock, time: str, float_columns: Collection[str]
+    ) -> tuple[dict[str, Any], RowLocations]:
+        content, places = block(time, float_columns)
+        pairs = zip(content[self.date].to_list(), content[self.time_of_day].to_list(), strict=True)
+        joined = StringColumn.from_strings(f"{date.strip()} {clock.strip()}" for date, clock in pairs)
+        return {**content, self.date: joined, "time of day": content[self.time_of_day]}, places
+
+
+def join_times_of_day(table: TextFile) -> TextFile | JoinedTimesTable:
+    """Return a file whose times are complete if dates and times of day are in two columns."""
+    names = [name for name in table.names if is_time_name(name)]
+    block = next(table.blocks(names), None) if len(names) == 2 else None
+    if block is None or "time of day" in table.names:
+        return table
+    cells = {name: column.head(3).to_list() for name, column in block("", ())[0].items()}
+    for date_column, clock in (names, names[::-1]):
+        joined = [f"{a.strip()} {b.strip()}" for a, b in zip(cells[date_column], cells[clock], strict=True)]
+        if joined and all(is_date(text) and not is_date(text.split()[-1]) for text in joined):
+            return JoinedTimesTable(table, date_column, clock)
+    return table
+
+
 #: A table that is read in blocks.
-TableSource = TextFile | ParquetFile | DataFrameTable | UniformlySampledTable
+TableSource = TextFile | ParquetFile | DataFrameTable | UniformlySampledTable | JoinedTimesTable
 
 
 def with_uniform_times(tables: dict[str, TableSource], dt: Any, advice: ArgumentSyntax) -> dict[str, TableSource]:
@@ -435,7 +504,7 @@ def open_table(path: str | Path, header: bool | None = None, *, single_column: b
         return ParquetFile.open(os.fspath(place) if content is None else BytesIO(content))
     if place.suffix.lower() in (".parquet", ".pq"):
         raise DataError("expected a Parquet file, got something else; give text files the ending .csv")
-    return TextFile.open(open_file, header, single_column=single_column)
+    return join_times_of_day(TextFile.open(open_file, header, single_column=single_column))
 
 
 def detect_dates(table: TableSource, schema: TableSchema) -> tuple[TableSchema, datetime | None]:
