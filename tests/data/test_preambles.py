@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from lodekit.data import sources
+from lodekit.data.follow import follow_rows
 from lodekit.data.preview import preview_table
-from lodekit.data.sources import load_data
+from lodekit.data.sources import ReadOptions, load_data
 from lodekit.data.tables import text, text as text_module
 from lodekit.errors import DataError
 from tests.data.sums import assert_same
@@ -143,6 +144,8 @@ def test_times_are_joined_from_columns_of_dates_and_times_of_day(
     look = preview_table(tmp_path / "a.csv")
     assert look.time is not None
     assert (look.time.name, look.time.unit) == ("Datum", "h")
+    with pytest.raises(DataError, match="the date and the time of day in one column, got two"):
+        list(follow_rows(iter([(tmp_path / "a.csv").read_bytes()]), "log", lambda _: ReadOptions(["P"])))
 
 
 def test_a_missing_line_end_changes_nothing_in_the_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
