@@ -16,6 +16,7 @@ from scipy.signal import lsim
 import lodekit as lk
 from lodekit.data.sources import load_data
 from lodekit.diagnostics import profile_likelihood
+from lodekit.fitting.global_search import GlobalSearch
 from lodekit.fitting.settings import FitSettings
 from lodekit.fitting.setup import build_setup
 from lodekit.prior.channel_prior.channel_spectrum import ChannelSpectrum
@@ -23,6 +24,7 @@ from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.spectra import SpectralPoint
 from lodekit.report.panels import ReportContext
 from lodekit.report.time_series import channels_figure
+from lodekit.results import profile_curves
 from lodekit.results.certificate import compute_mean_residuals
 from lodekit.results.fit import fit_at_point
 from tests.test_plotting import line
@@ -209,8 +211,8 @@ def test_parameters_have_one_small_legend_below_the_panels(heated: lk.LODEGP) ->
     assert box.height < 0.5 * figure.dpi
 
 
-def assert_crosses_level_at_interval_ends(ax: Any, label: str, interval: tuple[float, float]) -> None:
-    curve, level = line(ax, label), line(ax, "95 % level").get_ydata()[0]
+def assert_crosses_level_at_interval_ends(ax: Any, label: str, interval: tuple[float, float], more: str = "") -> None:
+    curve, level = line(ax, label), line(ax, f"95 % level{more}").get_ydata()[0]
     heights = np.interp(interval, curve.get_xdata(), curve.get_ydata())
     # The curve is drawn as a polygon.
     np.testing.assert_allclose(heights, level, rtol=0.01)
@@ -245,8 +247,10 @@ def test_widened_intervals_end_where_the_drawn_approximation_reaches_the_level(h
     gp.fit(t, {"y": 5.0 + slow + 0.01 * np.random.default_rng(1).standard_normal(len(t)), "u": u})
     for name, ax in zip(gp.parameters_, gp.plot_parameters(others="following").axes, strict=True):
         assert gp.fit_.diagnosis.widening[name] > 1.5
-        assert "widened for correlated residuals" in texts(ax)
-        assert_crosses_level_at_interval_ends(ax, "normal approximation", gp.parameters_[name].interval)
+        assert "times: correlated residuals" in texts(ax)
+        # One line of numbers and at most two of text.
+        assert ax.get_title(loc="left").count("\n") <= 2
+        assert_crosses_level_at_interval_ends(ax, "normal approximation", gp.parameters_[name].interval, " (widened)")
 
 
 def test_titles_name_intervals_that_contain_other_optima() -> None:
@@ -261,7 +265,8 @@ def test_titles_name_intervals_that_contain_other_optima() -> None:
 
 
 def test_fixed_and_unknown_parameters_are_explained(hidden: lk.LODEGP) -> None:
-    fixed, unknown = hidden.plot_parameters(points=7).axes
+    (unknown,) = hidden.plot_parameters(points=7).axes
+    (fixed,) = hidden.plot_parameters("m", points=7).axes
     assert "m = 1, fixed" in texts(fixed)
     assert "not identified by these data" in texts(unknown)
     assert not any(item.get_label().startswith("95 % interval") for item in unknown.get_lines())
@@ -318,6 +323,39 @@ def test_the_surface_is_highest_at_the_estimate(heated: lk.LODEGP) -> None:
     low, high = heated.parameters_["b"].interval
     # The joint region is wider than the interval of one parameter, by sqrt(chi2_2 / chi2_1) = 1.25.
     assert 1.1 < np.ptp(edge[:, 0]) / (high - low) < 1.4
+
+
+def test_the_evidence_around_unidentified_parameters_is_refused(heated: lk.LODEGP) -> None:
+    found = heated.parameters_
+    fit = replace(heated.fit_)
+    fit.__dict__["estimates"] = found | {"b": replace(found["b"], identified=False, note="not identified")}
+    with pytest.raises(lk.LodekitError, match=r'do not identify b, .* try others="relearned"'):
+        lk.LODEGP.from_fit(fit).plot_evidence("a", "b", points=5)
+
+
+class CurvedRidge:
+    """A profile -0.02 m^2, of which local searches beyond m = 1 find only -3 m unless they start at y = 1."""
+
+    optimum_point, objective = np.zeros(2), None
+    directions, other_index = np.eye(2)[:, :1], np.array([1])
+
+    def relative_value(self, x: np.ndarray) -> float:
+        return float(-0.02 * x[0] ** 2 - 3.0 * max(x[0] - 1.0, 0.0) * (x[1] < 0.5))
+
+    def reoptimize(self, x: np.ndarray) -> np.ndarray:
+        return np.array([x[0], max(x[1], float(x[0] >= 2.9))])
+
+
+def test_profiles_do_not_stay_beside_a_curved_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    def move_on(_: Any, x: Any, __: int, target: float, *___: Any, **____: Any) -> Any:
+        return ridge.reoptimize(np.array([target, x[1]]))
+
+    ridge: Any = CurvedRidge()
+    monkeypatch.setattr(profile_curves, "profile_point", move_on)
+    monkeypatch.setattr(GlobalSearch, "around", lambda *_: None)
+    for optima in ([], [(0.0, 1.0)]):
+        moves, heights = profile_curves.trace_highest_profile(ridge, 0, 3.0, 31, optima)
+        np.testing.assert_allclose(heights, -0.02 * moves**2, atol=1e-9)
 
 
 def test_modes_stand_at_the_learned_exponents(decaying: lk.LODEGP, heated: lk.LODEGP) -> None:

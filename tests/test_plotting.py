@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from io import BytesIO
+from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
@@ -158,6 +159,33 @@ def test_slow_modes_are_distinguishable_next_to_a_fast_one() -> None:
     assert (ax.get_xscale(), ax.get_yscale()) == ("symlog", "symlog")
     plotting.draw_modes(other := plotting.make_panels(1)[1][0], [-1, *slow])
     assert other.get_xscale() == "linear"
+
+
+@pytest.mark.parametrize("high", [0.6, 4.0, 40.0])
+def test_labels_of_logarithmic_axes_do_not_overlap(high: float) -> None:
+    figure, axes = plotting.make_panels(2, columns=2, share=False)
+    for ax in axes:
+        ax.plot([0.01, high], [0.0, 1.0])
+        plotting.set_axis_scale(ax, "x", np.array([0.01, high]))
+    assert_separate_labels(figure, axes)
+
+
+@pytest.mark.parametrize("first", [493_074.5, 4_930_874.5])
+def test_labels_of_long_times_do_not_overlap(first: float) -> None:
+    figure, axes = plotting.make_panels(3, columns=3, share=False)
+    for ax in axes:
+        ax.plot([first, first + 8000.0], [0.0, 1.0])
+    plotting.label_time(axes, "h")
+    assert_separate_labels(figure, axes)
+
+
+def assert_separate_labels(figure: Any, axes: Any) -> None:
+    figure.draw_without_rendering()
+    for ax in axes:
+        shown = [text for text in ax.get_xticklabels(which="both") if text.get_text()]
+        boxes = sorted((text.get_window_extent() for text in shown), key=lambda box: box.x0)
+        assert len(boxes) >= 2
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_limits_include_the_usual_band_and_all_other_values() -> None:

@@ -14,6 +14,7 @@ import pytest
 import lodekit as lk
 from lodekit.report import make_report
 from lodekit.report.document import generate_python
+from lodekit.report.panels import curve_panel, points_trace
 from lodekit.support.html import read_glossary
 from lodekit.system.display import equations_to_mathml, name_to_mathml
 from tests.limits import PATIENCE
@@ -213,6 +214,9 @@ def test_noise_with_memory_is_noticed() -> None:
     for i in range(1, 300):
         error[i] = 0.9 * error[i - 1] + 0.02 * rng.standard_normal(3)
     page = make_report(lk.LODEGP(lk.catalog.heating().system, random_state=0, restarts=1).fit(t, values + error))
+    # The section of the residuals refers to the verdict, which has the whole text.
+    assert page.count("Innovations of f1 are correlated") == 1
+    assert "differ from independent noise: see the verdict" in page
     assert "Innovations of f1 are correlated (lag 1: 0." in page
     assert "parameter intervals are widened to allow for this" in page
 
@@ -242,6 +246,31 @@ def test_modes_are_described_at_the_estimate() -> None:
     noise = 0.01 * np.random.default_rng(0).standard_normal(60)
     gp = lk.LODEGP(system, random_state=0).fit(t, np.exp(-0.2 * t) * np.cos(2 * t) + noise)
     assert "At the estimates: damped oscillation (angular frequency 2" in make_report(gp)
+
+
+def test_long_characteristic_equations_are_folded() -> None:
+    t, names = np.linspace(0, 10, 60), ("m1", "m2", "k1", "k2", "c1", "c2")
+    text = "m1*x1'' = -k1*x1 - c1*x1' - k2*(x1 - x2) - c2*(x1' - x2'); m2*x2'' = k2*(x1 - x2) + c2*(x1' - x2')"
+    system = lk.System(text, parameters={name: lk.Parameter(positive=True, fixed=1.0) for name in names})
+    page = make_report(lk.LODEGP(system, random_state=0, restarts=1).fit(t, {"x2": np.cos(t) + 0.01 * np.sin(50 * t)}))
+    (folded,) = re.findall(r"<summary>Characteristic equation of the modes</summary>(.*?)</details>", page)
+    assert "m1" in folded
+    assert page.count(folded) == 1
+
+
+def test_curves_without_uncertainty_have_no_band() -> None:
+    times = np.arange(5.0)
+    for std, count in ((0.0 * times, 0), (0.1 + times, 1)):
+        names = [trace["name"] for trace in curve_panel("x", (times, times, std), (times, times)).traces]
+        assert names.count("95 % band") == count
+    assert curve_panel("x", (times, times)).traces[-1]["line"]["width"] < 2
+
+
+@pytest.mark.parametrize("count", [100, 566, 1500])
+def test_measurements_are_larger_than_the_line(count: int) -> None:
+    marker = points_trace("measurements", np.arange(1.0 * count), np.zeros(count))["marker"]
+    assert marker["size"] >= 5
+    assert marker["opacity"] >= 0.7
 
 
 def test_fast_curves_get_more_points() -> None:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from lodekit.errors import LodekitError
 from lodekit.support.arguments import Array
+from lodekit.support.plot_limits import typical_limits as typical_limits  # noqa: PLC0414
 from lodekit.support.text import round_to_error
 
 #: Colours that colour-blind readers can distinguish (Okabe and Ito, 2008).
@@ -69,7 +70,7 @@ def make_panels(
 ) -> tuple[Any, list[Any]]:
     """Return a figure and its panels, stacked vertically, with a common time axis.
 
-    The figure is not managed by pyplot and need not be closed. Notebooks show it; ``savefig`` works without a display.
+    The figure need not be closed. Notebooks show it; ``savefig`` works without a display.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def make_panels(
         axis.locator_params(axis="y", nbins=4)
     for axis in axes[-columns:]:
         axis.tick_params(labelbottom=True)
-    # IPython uses this method if no backend of pyplot has registered another one.
+    # IPython uses this method if no backend of pyplot has another one.
     figure._repr_png_ = partial(to_png, figure)
     return figure, axes
 
@@ -250,6 +251,12 @@ def label_time(axes: Sequence[Any], unit: str = "", zone: tzinfo | str | None = 
     """
     if isinstance(zone, str):
         label_bottom(axes, name_with_unit("t", unit))
+        for axis in axes:
+            # matplotlib expects short labels
+            length = max(len(f"{edge:.1f}") for edge in axis.get_xlim())
+            if length > 6:
+                inches = axis.get_position().width * axis.get_figure().get_figwidth()
+                axis.locator_params(axis="x", nbins=max(1, int(11 * inches / length)))
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
@@ -305,7 +312,7 @@ def add_legend(figure: Any, axes: Sequence[Any], *, outside: bool, place: str = 
     entries = dict(sorted(entries.items(), key=lambda item: -item[1].get_zorder()))
     style = {"fontsize": SMALL_FONT_SIZE, "frameon": not outside, "handlelength": 1.8, "columnspacing": 1.4}
     if outside:
-        # Use as few rows as fit: about 13 small letters per inch, and 6 for a handle.
+        # As few rows as fit: about 13 small letters per inch, and 6 for a handle.
         widths, limit = [6 + len(label) for label in entries], 13 * figure.get_figwidth()
         count = len(widths)
         rows = (n for n in range(1, count) if sum(max(widths[k : k + n]) for k in range(0, count, n)) < limit)
@@ -366,30 +373,6 @@ def frame(ax: Any, curves: Sequence[Array], margin: float = 0.5) -> None:
         ax.set_ylim(max(bottom, low - more), min(top, high + more))
 
 
-def typical_limits(times: Array, mean: Array, band: Array, window: Sequence[float], *others: Array) -> Sequence[float]:
-    """Return limits of a curve and its band within a window; the band is cut at three times its median width.
-
-    Parameters
-    ----------
-    times, mean, band : array, shape (n,)
-        Times in ascending order, the curve, and the half-width of its band.
-    window : (first, last)
-        The window; if no times are in it, all are used.
-    *others : array
-        Other values to include.
-
-    Examples
-    --------
-    >>> typical_limits(np.arange(5.0), np.zeros(5), np.array([90.0, 1.0, 1.0, 1.0, 9.0]), (0, 3))
-    (-3.0, 3.0)
-    """
-    inside = (times >= window[0]) & (times <= window[1])
-    inside |= not inside.any()
-    centre, half = mean[inside], np.minimum(band[inside], 3.0 * np.median(band[inside]))
-    shown = np.concatenate([centre - half, centre + half, *others])
-    return float(shown.min()), float(shown.max())
-
-
 def shade_outside(ax: Any, points: Array, window: tuple[float, float] | None, label: str) -> None:
     """Shade the regions before and after a window, such as that of the data.
 
@@ -440,10 +423,22 @@ def set_axis_scale(ax: Any, which: str, values: Array) -> None:
     """
     low, high = float(values.min()), float(values.max())
     if low > 0 and high > 30 * low:
-        getattr(ax, f"set_{which}scale")("log")
+        _set_log_scale(ax, which, high / low)
         return
     ax.ticklabel_format(axis=which, useOffset=False, style="sci", scilimits=(-4, 5))
     ax.locator_params(axis=which, nbins=5)
+
+
+def _set_log_scale(ax: Any, which: str, ratio: float) -> None:
+    """Make an axis logarithmic whose limits have a `ratio`, with few labels."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    getattr(ax, f"set_{which}scale")("log")
+    axis = getattr(ax, f"{which}axis")
+    if ratio < 1e3:
+        axis.set_major_locator(LogLocator(subs=(1.0, 3.0) if ratio > 20.0 else (1.0, 2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def draw_channel(
@@ -473,7 +468,7 @@ def draw_channel(
     std : array-like, shape (n,), optional
         Standard deviation; the 95 % band is 1.96 of them wide on each side.
     data : (times, values), optional
-        Measurements; points outside the times are omitted, and more than 2000 are thinned evenly.
+        Measurements within the times; more than 2000 are thinned evenly.
     truth : array-like, shape (n,), optional
         The true function, dashed.
     samples : array-like, shape (s, n), optional
@@ -481,8 +476,7 @@ def draw_channel(
     window : (first, last), optional
         Times of the first and the last measurement; extrapolation outside is shaded.
     label, unit, note, data_label, outside_label : str
-        Label and unit of the vertical axis, with the note on a separate line; labels of the points, and of the shaded
-        times outside the window, in a legend.
+        Label and unit of the vertical axis, with the note below; legend labels of the points and the shaded times.
     is_known : bool
         Whether it is a known input, which has its own colour.
 
@@ -549,7 +543,7 @@ def _draw_points(
         label = f"{label} ({max_points} of {len(times)})"
         chosen = np.linspace(0, len(times) - 1, max_points).round().astype(int)
         times, values = times[chosen], values[chosen]
-    # Points are below the mean and wider than it: both remain visible.
+    # Points are below the mean and wider.
     ax.plot(times, values, "o", markeredgewidth=0, label=label, markersize=2.6, color=DATA_COLOR, zorder=3.5)
 
 
@@ -640,12 +634,13 @@ def draw_frequency_response(
     phase.fill_between(omega, angle - np.degrees(reach[1]), angle + np.degrees(reach[1]), **BAND_STYLE)
     for axis, curve in ((magnitude, size), (phase, angle)):
         axis.plot(omega, curve, color=MEAN_COLOR, linewidth=1.4, zorder=3, label="estimated")
-        axis.set_xscale("log")
+        _set_log_scale(axis, "x", omega[-1] / omega[0])
         axis.set_xlim(omega[0], omega[-1])
         shade_outside(axis, omega, seen, "outside the data")
-    magnitude.set_yscale("log")
+    ratio = float(size.max() / size.min())
+    _set_log_scale(magnitude, "y", max(ratio, 9.0))
     # A nearly constant curve must not fill the panel.
-    if size.max() < 8.0 * size.min():
+    if ratio < 8.0:
         magnitude.set_ylim(size.min() / 3.0, 3.0 * size.max())
     low, high = float(angle.min()), float(angle.max())
     phase.set_yticks(_phase_ticks(low, high))
@@ -694,7 +689,7 @@ def draw_step(
 def draw_modes(ax: Any, roots: ArrayLike, counts: Sequence[int] | None = None, *, time_unit: str = "") -> None:
     """Draw exponents in the complex plane; the half-plane of decaying ones is shaded.
 
-    Axes are logarithmic, except around zero, if magnitudes differ by a factor of more than 100.
+    Axes are logarithmic, except around zero, if magnitudes differ by more than a factor of 100.
 
     Parameters
     ----------
@@ -883,6 +878,7 @@ def draw_parameter(
     approximation: ArrayLike | None = None,
     truth: float | None = None,
     curve_label: str = "evidence",
+    level_label: str = "95 % level",
     name: str = "",
     unit: str = "",
     note: str = "",
@@ -904,8 +900,8 @@ def draw_parameter(
         The normal approximation on which the interval is based.
     truth : float, optional
         The true value.
-    curve_label : str
-        Label of the curve in a legend.
+    curve_label, level_label : str
+        Labels of the curve and of the level in a legend.
     name, unit : str
         Name and unit of the parameter.
     note : str
@@ -926,7 +922,7 @@ def draw_parameter(
         ax.plot(points, np.asarray(approximation, dtype=float), label="normal approximation", **style)
     if truth is not None:
         ax.axvline(truth, color=TRUTH_COLOR, linewidth=1.2, linestyle=REFERENCE_DASHES, label="truth")
-    ax.axhline(level, color=FAINT_GRAY, linewidth=0.8, zorder=0, label="95 % level")
+    ax.axhline(level, color=FAINT_GRAY, linewidth=0.8, zorder=0, label=level_label)
     # The estimate is at the level of its interval, or at the top.
     if interval is not None:
         style = {"color": DATA_COLOR, "linewidth": 1.2, "markersize": 7}
@@ -1001,7 +997,8 @@ def draw_evidence(
         set_axis_scale(ax, which, values)
         # A true value far outside must not lie on the frame.
         more = 0.05 * np.ptp(values) if values.min() in marks or values.max() in marks else 0.0
-        getattr(ax, f"set_{which}lim")(values.min() - more, values.max() + more)
+        if np.ptp(values) > 0.0:
+            getattr(ax, f"set_{which}lim")(values.min() - more, values.max() + more)
     bar = ax.get_figure().colorbar(surface, ax=ax, ticks=np.arange(MIN_LOG_EVIDENCE_DROP, 1.0, 1.0))
     bar.set_label(bar_label, fontsize=FONT_SIZE)
     bar.ax.tick_params(labelsize=SMALL_FONT_SIZE)

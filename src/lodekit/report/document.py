@@ -44,7 +44,7 @@ from lodekit.results.state_space import (
 from lodekit.results.summary import CONVERGENCE_IN_WORDS, displayed_hyperparameters
 from lodekit.results.validation import Validation
 from lodekit.support.arguments import Array
-from lodekit.support.html import HtmlPage, escape_plotly, glossary_html
+from lodekit.support.html import HtmlPage, escape_plotly, glossary_html, html_paragraph
 from lodekit.support.progress import track_progress
 from lodekit.support.text import (
     as_sentence,
@@ -108,7 +108,7 @@ def _format_estimates(numbers: Sequence[Uncertain], unit: str) -> str:
     texts = []
     for number in numbers:
         value = complex(number.value)
-        text = repr(number).replace("+-", "±") if value.imag else format_uncertain(value.real, number.std_error)
+        text = repr(number) if value.imag else format_uncertain(value.real, number.std_error)
         texts.append(text if np.isfinite(value) else "infinite")
     return f"{', '.join(texts)} {unit}".strip() if texts else ""
 
@@ -126,9 +126,8 @@ def _response_panel(
     low, high = values - band, values + band
     y = round_values(values)
     curve = line_trace("estimate", list(x), y, PLOTLY_MEAN_COLOR, f"{hover}<extra></extra>", errors=band)
-    return PlotlyPanel(
-        title, [band_trace(x, low, high), curve], limits or (float(low.min()), float(high.max())), **options
-    )
+    bands = [band_trace(x, low, high)] if band.any() else []
+    return PlotlyPanel(title, [*bands, curve], limits or (float(low.min()), float(high.max())), **options)
 
 
 def _add_step_responses(
@@ -483,7 +482,11 @@ def _add_equations(page: HtmlPage, context: ReportContext) -> None:
     if reduced is not system:
         given = [*context.fit.measurements.inputs, *context.gp.disturbances_]
         page.add_paragraph(f"With {join_list(given)} given, the remaining channels have the following properties:")
-    page.add_list([*reduced.explain().splitlines(), *_modes_at_estimate(context)])
+    lines = reduced.explain().splitlines()
+    long = [line for line in lines if "characteristic equation" in line and len(line) > 120]
+    page.add_list([*(line for line in lines if line not in long), *_modes_at_estimate(context)])
+    for line in long:
+        page.add_details("Characteristic equation of the modes", html_paragraph(line))
     text = format_analysis(system, omitted=("Equations", "What this means", "Notes"))
     page.add_details("Details of the algebra", f"<pre>{escape(text)}</pre>")
 

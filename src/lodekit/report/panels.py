@@ -303,13 +303,17 @@ def _vertical_axis(panel: PlotlyPanel, height: int, top: int, area: int) -> dict
     }
 
 
+def marker_style(count: int) -> tuple[int, float]:
+    """Return size and opacity of measurements, which must remain visible beside the line of a curve."""
+    return (6, 0.75) if count <= 300 else (5, 0.7) if count <= 1500 else (3, 0.45)
+
+
 def points_trace(name: str, times: Array, values: Array) -> dict[str, Any]:
     """Return measurements as a trace without hover text, thinned if there are many."""
     chosen = thinned_indices(len(times))
     x, y = round_values(times[chosen], 12), round_values(values[chosen])
     # Markers at the ends of an axis are drawn in full.
-    style = (3, 0.45) if len(chosen) > 300 else (5, 0.8)
-    return marker_trace(name, x, y, "", *style) | {"cliponaxis": False}
+    return marker_trace(name, x, y, "", *marker_style(len(chosen))) | {"cliponaxis": False}
 
 
 def finite_limits(*parts: Array) -> tuple[float, float]:
@@ -342,10 +346,10 @@ def curve_panel(
     edges = [values - band, values, values + band]
     lower, middle, upper = edges = np.clip(edges, low - 10 * reach, high + 10 * reach)
     x, shape = round_values(times, 12), "hv" if kind == "hold" else "linear"
-    traces = [band_trace(x, lower, upper)] if std else []
+    traces = [band_trace(x, lower, upper)] if band.any() else []
     traces += [points_trace("measurements", points[0], points[1])] if points else []
     name, color = ("known input", PLOTLY_TRUTH_COLOR) if kind else (label, PLOTLY_MEAN_COLOR)
-    traces.append(line_trace(name, x, round_values(middle), color, shape=shape))
+    traces.append(line_trace(name, x, round_values(middle), color, width=1.5, shape=shape))
     limits = finite_limits(np.clip(edges, low - reach, high + reach).ravel(), *points[1:])
     return PlotlyPanel(format_title(title), traces, limits)
 

@@ -66,8 +66,7 @@ def _channel_panel(context: plotly.ReportContext, name: str, mean: Array, band: 
         return _input_panel(context, name, signal)
     times, label = plotly.round_values(context.curve_times, 12), escape_plotly(name)
     unit, at = escape_plotly(context.unit_suffix(name)), context.hover_time_template
-    low, high = mean - band, mean + band
-    traces = [plotly.band_trace(times, low, high)]
+    traces = [plotly.band_trace(times, mean - band, mean + band)] if band.any() else []
     if name in context.series:
         traces.append(_measurement_trace(context, context.series[name]))
     true = context.truth.get(name)
@@ -81,7 +80,7 @@ def _channel_panel(context: plotly.ReportContext, name: str, mean: Array, band: 
         traces.append(plotly.line_trace("truth", times, y, plotly.PLOTLY_TRUTH_COLOR, hover, width=1.5, dash="dash"))
     hover = f"{label} = %{{y:.6~g}}{unit}, 95 % within ± %{{customdata:.2~g}}{at}"
     heights = plotly.round_values(mean)
-    traces.append(plotly.line_trace("mean", times, heights, plotly.PLOTLY_MEAN_COLOR, hover, errors=band))
+    traces.append(plotly.line_trace("mean", times, heights, plotly.PLOTLY_MEAN_COLOR, hover, width=1.5, errors=band))
     title = f"<b>{label}</b>{' in' + unit if unit else ''}"
     title += "" if name in context.series else ' <span style="color:#5a6b7b">– not measured</span>'
     return plotly.PlotlyPanel(title, traces, _visible_limits(context, name, mean, band))
@@ -97,7 +96,7 @@ def _input_panel(context: plotly.ReportContext, name: str, signal: InputSignal) 
     shape = "hv" if signal.kind == "hold" else "linear"
     x, y = plotly.round_values(times, 12), plotly.round_values(values)
     trace = plotly.line_trace("known input", x, y, plotly.PLOTLY_TRUTH_COLOR, hover, shape=shape)
-    kind = "held between samples" if signal.kind == "hold" else "linear between samples"
+    kind = "held" if signal.kind == "hold" else "linear"
     title = f'<b>{label}</b>{" in" + unit if unit else ""} <span style="color:#5a6b7b">– known, {kind}</span>'
     # Values before and after the measurements do not affect the axis limits.
     seen = signal.at(np.clip(times, *context.fit.measurements.window))
@@ -111,7 +110,7 @@ def _measurement_trace(context: plotly.ReportContext, item: TimeSeries) -> dict[
     name = "averages" if context.fit.measurements.sufficient_statistics is not None else "measurements"
     hover = f"{escape_plotly(item.observable)} measured: %{{y:.6~g}}{unit}{context.hover_time_template}"
     x, y = item.times[chosen].tolist(), item.values[chosen].tolist()
-    style = (3, 0.4) if len(chosen) > 300 else (6, 0.75)
+    style = plotly.marker_style(len(chosen))
     return plotly.marker_trace(name, x, y, hover, *style)
 
 
@@ -157,7 +156,9 @@ def add_residuals_section(page: HtmlPage, context: plotly.ReportContext) -> None
         return
     widening = max(fit.diagnosis.widening.values(), default=math.nan)
     doubts = residual_warnings(checks, fit.prior.noise, fit.clock, widening=widening)
-    if doubts:
+    if doubts and not context.record and set(doubts) <= set(context.gp.warnings_):
+        page.add_paragraph("The residuals differ from independent noise: see the verdict.", "warning")
+    elif doubts:
         page.add_list([as_sentence(text) for text in doubts], "warning")
     elif not any(check.whiteness and check.whiteness.is_conclusive for check in checks):
         page.add_paragraph("There are too few measurements to test whether the residuals are independent noise.")

@@ -19,6 +19,7 @@ from lodekit.prior.channel_prior.channel_spectrum import prior_spectral_density
 from lodekit.results.certificate import compute_mean_residuals, pointwise_equations
 from lodekit.results.fit import Fit, parse_units
 from lodekit.results.prediction import predict, sample
+from lodekit.results.profile_curves import trace_highest_profile
 from lodekit.results.state_space import (
     FittedStateSpace,
     data_frequency_band,
@@ -156,27 +157,27 @@ def plot(
 ) -> Any:
     """Plot mean, 95 % band and data, one panel for each observable and record; extrapolation is shaded.
 
-    The mean and the data fill the panels; parts of bands that are much wider than usual may be cut off.
+    The mean and the data fill the panels; unusually wide parts of bands may be cut off.
 
     Parameters
     ----------
     t : array-like, shape (n,), optional
-        Times of the curves, at least two different ones; by default the window and 10 % more after it,
-        and also before it if there are no known inputs or disturbances.
+        Times of the curves, at least two; by default the window and 10 % more after it, and also before it if there are
+        no known inputs or disturbances.
     observable : str or sequence of str, optional
-        Observables to show; by default all channels and all other measured observables.
+        Observables to show; by default all channels and other measured observables.
     truth : function of times, array (n, channels) at the times `t`, or dict of these by name, optional
-        True values to plot with the mean.
+        True values to show.
     samples : int
-        Number of functions drawn from the posterior to show.
+        Number of posterior samples to show.
     random_state : int, optional
-        Random seed of the samples.
+        Seed of the samples.
     units : dict of str to str, optional
-        Units of observables, and of the time ``"t"``, for the axis labels; by default those of `label`.
+        Units of observables, and of the time ``"t"``; by default those of `label`.
     axes : matplotlib axes, one for each panel, optional
         Axes to draw on; a new figure by default.
     record : str or int, optional
-        The record, as in `predict`; by default all of them, at most twelve.
+        The record, as in `predict`; by default all, at most twelve.
 
     Returns
     -------
@@ -269,8 +270,8 @@ def plot_residual(
 ) -> Any:
     """Plot the residual of each equation for the posterior mean, relative to the size of its terms, over time.
 
-    The curve that `predict` returns is differentiated by Chebyshev polynomials and substituted into the equations as
-    written. The extra line is the difference of two such computations: residuals below it cannot be resolved.
+    The curve of `predict` is differentiated by Chebyshev polynomials and substituted into the equations. The extra line
+    is the difference of two such computations: residuals below it cannot be resolved.
 
     Parameters
     ----------
@@ -314,7 +315,7 @@ def plot_residual(
 
 
 def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = None) -> Any:
-    """Plot the exponents of the modes in the complex plane, at the estimated parameters.
+    """Plot the exponents of the modes in the complex plane, at the estimates.
 
     Parameters
     ----------
@@ -356,9 +357,9 @@ def plot_modes(fit: Fit, *, units: Mapping[str, str] | None = None, axes: Any = 
 def plot_spectrum(
     fit: Fit, *, observable: str | Sequence[str] | None = None, units: Mapping[str, str] | None = None, axes: Any = None
 ) -> Any:
-    """Plot the prior spectral density of each observable, at the estimated hyperparameters.
+    """Plot the prior spectral density of each observable, at the estimates.
 
-    It is one-sided, over cycles per unit of time: the area below is the prior variance due to the free functions.
+    It is one-sided, over cycles per unit of time; its area is the prior variance due to the free functions.
 
     Parameters
     ----------
@@ -400,7 +401,7 @@ def plot_residuals(
 ) -> Any:
     """Plot the residuals of each observable, their autocorrelation and cumulative periodogram; one row per record.
 
-    If free functions remain, innovations are used, as in `diagnose`.
+    With free functions, innovations, as in `diagnose`.
 
     Parameters
     ----------
@@ -409,7 +410,7 @@ def plot_residuals(
     axes : sequence of matplotlib axes, optional
         Three for each observable; a new figure by default.
     record : str or int, optional
-        The record, as in `predict`; by default all of them, at most twelve.
+        As in `plot`.
 
     Returns
     -------
@@ -428,7 +429,6 @@ def plot_residuals(
     if fit.measurements.has_only_statistics:
         raise LodekitError("the measurements were summed and not kept, so there are no residuals to draw")
     known = parse_units(fit, units)
-    # A panel has a third of the width of the figure.
     time = known.get("t")
     rate = plotting.escape_mathtext(f"frequency (cycles per {time})" if time else "cycles per unit of time")
     parts = select_records(fit, record)
@@ -474,17 +474,16 @@ def plot_bode(
     units: Mapping[str, str] | None = None,
     axes: Any = None,
 ) -> Any:
-    """Draw a Bode plot of the response of channels to an input, with 95 % bands due to parameter uncertainty.
+    """Draw Bode plots of the responses of channels to inputs, with 95 % bands due to parameter uncertainty.
 
-    Frequencies with little information in the data are shaded: periods longer than the record, or shorter than two
-    sampling intervals.
+    Periods longer than the record, or shorter than two sampling intervals, are shaded.
 
     Parameters
     ----------
     output : str or sequence of str, optional
-        Output channels, one row for each; by default the measured ones.
+        Output channels; by default the measured ones.
     input : str, optional
-        The input; the first one by default.
+        The input; all of them by default.
     frequencies : array-like, shape (n,), optional
         In radians per unit of time, above zero; around the poles by default.
     inputs : sequence of str, or dict of str to str, optional
@@ -492,7 +491,7 @@ def plot_bode(
     units : dict of str to str, optional
         As in `plot`.
     axes : sequence of matplotlib axes, optional
-        Two for each channel; a new figure by default.
+        Two for each channel and input, as in `plot_step`; a new figure by default.
 
     Returns
     -------
@@ -509,16 +508,16 @@ def plot_bode(
     >>> len(gp.plot_bode().axes)
     2
     """
-    space, outputs, entry = _parse_response(fit, output, input, inputs)
+    space, pairs = _parse_responses(fit, output, input, inputs)
     known = parse_units(fit, units)
     omega = frequency_grid(fit, space)
     if frequencies is not None:
         omega = np.sort(as_float_array("frequencies", frequencies), axis=None)
     if not len(omega) > 1 or not omega[0] > 0 or not np.isfinite(omega[-1]):
         raise LodekitError("expected two frequencies at least, all above zero and finite")
-    names = [f"{part} of {name}" for name in outputs for part in ("magnitude", "phase")]
+    names = [f"{part} of {name} / {entry}" for name, entry in pairs for part in ("magnitude", "phase")]
     figure, panels, new = plotting.read_axes(axes, names, columns=2, height_each=2.0, share=False)
-    for number, name in enumerate(outputs):
+    for number, (name, entry) in enumerate(pairs):
         magnitude, phase = panels[2 * number : 2 * number + 2]
         response, slopes = space.frequency_response(name, entry, omega)
         if not np.abs(response).max() > 0:
@@ -574,12 +573,10 @@ def plot_step(
     >>> len(gp.plot_step().axes)
     1
     """
-    space, outputs, entry = _parse_response(fit, output, input, inputs)
+    space, pairs = _parse_responses(fit, output, input, inputs)
     known = parse_units(fit, units)
     times = step_grid(fit, space) if t is None else np.sort(as_times(t))
-    entries = list(dict.fromkeys(space.exact.channels)) if input is None else [entry]
-    pairs = [(name, each) for name in outputs for each in entries]
-    layout = {"columns": min(len(entries), 3), "height_each": 2.0}
+    layout = {"columns": min(len({each for _, each in pairs}), 3), "height_each": 2.0}
     figure, panels, new = plotting.read_axes(axes, [f"{name} to {each}" for name, each in pairs], **layout)
     for (name, each), panel in zip(pairs, panels, strict=True):
         values, errors = space.step_response(name, each, times)
@@ -594,20 +591,18 @@ def plot_step(
     return figure
 
 
-def _parse_response(
+def _parse_responses(
     fit: Fit, output: str | Sequence[str] | None, input: str | None, inputs: Mapping[str, str] | Iterable[str] | None
-) -> tuple[FittedStateSpace, list[str], str]:
-    """Return the state space, the channels to draw, and the input."""
+) -> tuple[FittedStateSpace, list[tuple[str, str]]]:
+    """Return the state space, and the pairs of outputs and inputs to draw."""
     if inputs is None and not fit.measurements.inputs and input is not None:
         inputs = [input]
     space = state_space(fit, inputs)
     if not space.exact.channels:
         raise LodekitError("expected an input to which channels respond, got none; specify the input channels")
-    entry = space.exact.channels[0] if input is None else input
-    if output is None:
-        measured = [name for name in space.outputs if name in fit.measurements.names]
-        return space, measured or list(space.outputs), entry
-    return space, parse_texts(output, "channels that respond"), entry
+    measured = [name for name in space.outputs if name in fit.measurements.names] or list(space.outputs)
+    outputs = measured if output is None else parse_texts(output, "channels that respond")
+    return space, list(product(outputs, dict.fromkeys(space.exact.channels) if input is None else [input]))
 
 
 #: Descriptions in legends of how other parameters are treated.
@@ -621,10 +616,8 @@ _INTERVAL_SOURCES = {
     "normal": "interval from the normal approximation",
     "profile": "interval from the profile likelihood",
     "rival": "interval contains other optima",
-    "bound": "interval includes the profiles of other parameters",
+    "bound": "interval includes other profiles",
 }
-#: Characters that fit on a line above half of a figure.
-_NOTE_WIDTH = 40
 #: Half-width of figures of the evidence, in standard errors.
 _WIDTH_STD = 3.3
 
@@ -641,23 +634,23 @@ def plot_parameters(
 ) -> Any:
     """Plot each parameter: estimate, 95 % interval, and the log evidence around it.
 
-    The interval is that of `parameters_`. It ends where the normal approximation (dotted), or a profile likelihood if
-    that is too inaccurate, falls to the drawn level; this is lower if residuals are correlated, which widens intervals.
-    The title names the source of the interval. Curves with the others fixed, or following to first order, are narrower.
+    The interval of `parameters_` ends where the normal approximation (dotted), or a profile likelihood if that is too
+    inaccurate, falls to the drawn level; this is lower if correlated residuals widen intervals. The title names the
+    source of the interval. Curves with the others fixed, or following to first order, are narrower.
 
     Parameters
     ----------
     names : str or sequence of str, optional
-        Parameters of the system; all of them by default.
+        Parameters of the system; all that were estimated by default.
     truth : dict of str to float, optional
         True values of parameters, if known.
     others : {"relearned", "following", "fixed"}, optional
-        All other parameters and hyperparameters along the curve are estimated again at every point (the profile
-        likelihood); follow their optimum to first order (a lower bound), with one evaluation per point; or keep their
-        estimates. By default they follow if the interval is a normal approximation, and are estimated again otherwise.
-        A profile from which an interval was computed is drawn instead of the first two.
+        All other parameters and hyperparameters are estimated again at every point (the profile likelihood); follow
+        their optimum to first order (a lower bound); or keep their estimates. By default they follow if the interval is
+        a normal approximation, and are estimated again otherwise. A profile from which an interval was computed is
+        drawn instead of the first two.
     points : int
-        Points of each curve, at least five; more are used where it is steep.
+        Points of each curve, at least five; more where it is steep.
     units, axes
         As in `plot`; units by the names of parameters, one panel for each of these.
 
@@ -674,7 +667,9 @@ def plot_parameters(
     >>> len(gp.plot_parameters("k", others="following", points=5).axes)
     1
     """
-    known, true, shown = parse_units(fit, units), parse_parameter_values(fit.estimates, truth), list(fit.estimates)
+    known, true = parse_units(fit, units), parse_parameter_values(fit.estimates, truth)
+    # Only if all parameters are fixed do these have panels.
+    shown = [name for name in fit.estimates if fit.layout.transform_of(name) is not None] or list(fit.estimates)
     if names is not None:
         shown = parse_texts(names, "parameters")
         check_parameters(fit.estimates, shown)
@@ -704,7 +699,7 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
     reach, left = fit.interval_quantiles(0.95)[name], math.sqrt(fit.residual_dof_fraction)
     result, widening = fit.identifiability.get(name), fit.diagnosis.widening.get(name, 1.0)
     reason, approximation = "normal" if result is None else result.reason, None
-    # Every point of a profile is a search, which a normal approximation does not need.
+    # Every point of a profile is a search.
     others = others or ("following" if reason == "normal" and found.identified else "relearned")
     if result and result.ladder and reason == "profile" and found.identified and others != "fixed":
         values, curve, others = *fit.profile_of_interval(name), "relearned"
@@ -714,8 +709,15 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
         ends = [end for end in found.interval if found.identified and transform.low < end < transform.high]
         width = max([_WIDTH_STD * spread, *(1.1 * abs(transform.inverse(end) - centre) for end in ends)])
         with fit.setup.limit_threads():
-            known, heights = _objective_surface(fit, [name], others).profile_curve(width, points)
-        # The approximation continues beyond the curve, to the ends of a widened interval.
+            surface, optima = (
+                _objective_surface(fit, [name], others),
+                [each.point for each in fit.diagnosis.alternatives],
+            )
+            if others == "relearned":
+                known, heights = trace_highest_profile(surface, fit.layout.index_of(name), width, points, optima)
+            else:
+                known, heights = surface.profile_curve(width, points)
+        # The approximation continues to the ends of a widened interval.
         grid = np.linspace(-width, width, 81)
         moves = np.union1d(known, grid[(grid < 1.001 * known[0]) | (grid > 1.001 * known[-1])])
         curve = np.interp(moves, known, heights, left=np.nan, right=np.nan)
@@ -729,7 +731,7 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
         shown = np.abs(values - np.mean(found.interval)) < 1.1 * np.ptp(found.interval)
         values, curve = values[shown], curve[shown]
         approximation = None if approximation is None else approximation[shown]
-    widened = f", widened for correlated residuals (std error times {widening:.2g})" * (widening > 1.05)
+    widened = f", widened {widening:.2g} times: correlated residuals" * (widening > 1.05)
     note = _INTERVAL_SOURCES.get(reason, "") + widened if found.identified else found.note
     plotting.draw_parameter(
         panel,
@@ -743,7 +745,8 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
         curve_label=_OTHER_PARAMETERS[others],
         name=name,
         unit=unit,
-        note=textwrap.fill(note, _NOTE_WIDTH),
+        note=textwrap.fill(note, 40, max_lines=2, placeholder=" ..."),
+        level_label="95 % level (widened)" if found.identified and widened else "95 % level",
     )
     panel.set_ylabel(f"\u0394 {what.replace(' + ', chr(10) + '+ ')}")
 
@@ -791,6 +794,12 @@ def plot_evidence(
     if not all(_search_std(fit, name) > 0.0 for name in pair):
         plotting.draw_note(panels[0], "no evidence to draw, because a parameter has no standard error")
         return figure
+    unknown = [name for name in pair if not fit.estimates[name].identified]
+    if unknown and others != "relearned":
+        raise LodekitError(
+            f"the data do not identify {unknown[0]}, so the evidence around it needs re-estimated parameters; try "
+            f'others="relearned", which takes minutes, other parameters, or plot_parameters("{unknown[0]}")'
+        )
     moves = _sheared_grid(fit, pair, points)
     with fit.setup.limit_threads():
         heights = _objective_surface(fit, pair, others).evaluate_moves(moves)
@@ -814,7 +823,7 @@ def plot_evidence(
 def _sheared_grid(fit: Fit, pair: Sequence[str], points: int) -> Array:
     """Return offsets of two parameters on the search scale, shape (points^2, 2).
 
-    The grid is sheared by their correlation, so that it resolves narrow ridges.
+    A grid sheared by their correlation resolves narrow ridges.
     """
     u, v = (_WIDTH_STD * _search_std(fit, name) * np.linspace(-1, 1, points) for name in pair)
     lean, rest = 0.0, 1.0

@@ -42,7 +42,7 @@ class Uncertain:
     Examples
     --------
     >>> Uncertain(4.0312, 0.0524)
-    4.031 +- 0.052
+    4.031 ± 0.052
     """
 
     value: complex
@@ -52,10 +52,10 @@ class Uncertain:
     def __repr__(self) -> str:
         number, errors = complex(self.value), (self.std_error, self.imaginary_error)
         if not number.imag:
-            return f"{format_number(number.real, errors[0])} +- {errors[0]:.2g}"
+            return f"{format_number(number.real, errors[0])} ± {errors[0]:.2g}"
         sign = "-" if number.imag < 0 else "+"
         real, imaginary = format_number(number.real, errors[0]), format_number(abs(number.imag), errors[1])
-        return f"{real} {sign} {imaginary}j +- {errors[0]:.2g}, {errors[1]:.2g}j"
+        return f"{real} {sign} {imaginary}j (± {errors[0]:.2g}, ± {errors[1]:.2g}j)"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; non-finite numbers are None."""
@@ -170,14 +170,8 @@ def sort_roots(roots: ComplexArray, jacobian: ComplexArray, covariance: Array) -
     return tuple(found)
 
 
-#: Fields of a transfer function, and the labels of their elements.
-_ESTIMATES = {
-    "time_constants": "time constant",
-    "natural_frequencies": "natural frequency",
-    "damping_ratios": "damping ratio",
-    "poles": "pole",
-    "zeros": "zero",
-}
+#: Fields of a transfer function with several numbers.
+_ESTIMATES = "time_constants", "natural_frequencies", "damping_ratios", "poles", "zeros"
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,9 +275,14 @@ class TransferFunction:
         ratio = f"({_format_polynomial(self.numerator)}) / ({_format_polynomial(self.denominator)})"
         lines = [f"{self.output} = {ratio}{late} {self.input}", f"  static gain        {self.gain!r}"]
         lines += [f"  dead time          {self.delay!r}{unit}"] if self.delay.value else []
-        units = {"time_constants": unit, "natural_frequencies": f" rad/{self.time_unit}" if unit else ""}
-        for name, label in _ESTIMATES.items():
-            lines += [f"  {label:<19}{each!r}{units.get(name, '')}" for each in getattr(self, name)]
+        lines += [f"  time constant      {each!r}{unit}" for each in self.time_constants]
+        rate = f" rad/{self.time_unit}" if unit else ""
+        for speed, damping in zip(self.natural_frequencies, self.damping_ratios, strict=True):
+            lines += [f"  natural frequency  {speed!r}{rate}, damping ratio {damping!r}"]
+        # A complex pair has one line.
+        for label, roots in (("pole", self.poles), ("zero", self.zeros)):
+            shown = [repr(each) for each in roots if complex(each.value).imag >= 0.0]
+            lines += [f"  {label:<19}{text.replace(' + ', ' ± ', 1)}" for text in shown]
         return "\n".join(lines)
 
 

@@ -107,7 +107,8 @@ class Mode:
             return f"{kind} with characteristic equation {self} = 0"
         roots = [complex(root) for root in self.roots]
         if size > 2:
-            return f"mode of order {size} with exponents {', '.join(format_complex(root) for root in roots)}"
+            per = f" 1/{time_unit}" if time_unit else ""
+            return f"mode of order {size} with exponents {', '.join(format_complex(root) for root in roots)}{per}"
         if size == 2 and roots[0].imag == 0:
             return "two exponential modes with exponents " + " and ".join(format_complex(root) for root in roots)
         root = roots[-1]

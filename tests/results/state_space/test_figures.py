@@ -69,6 +69,9 @@ def test_step_responses_to_all_inputs_are_drawn() -> None:
     assert [panel.get_title() for panel in panels] == ["u1 from 0 to 1 kW", "u2 from 0 to 1"]
     assert [panel.lines[0].get_ydata()[-1] for panel in panels] == pytest.approx([1.0, 2.0], rel=0.01)
     assert len(gp.plot_step(input="u2").axes) == 1
+    magnitudes = gp.plot_bode().axes[::2]
+    assert [panel.get_ylabel() for panel in magnitudes] == ["|y / u1|", "|y / u2|"]
+    assert len(gp.plot_bode(input="u2").axes) == 2
 
 
 def test_dollars_begin_no_formula(gp: lk.LODEGP) -> None:

@@ -114,7 +114,10 @@ def test_complex_poles_have_a_natural_frequency_and_a_damping_ratio() -> None:
         )
         assert own.std_error == pytest.approx(error, rel=1e-5)
     shown = repr(found)
-    assert shown.count("time constant") == shown.count("natural frequency") == shown.count("damping ratio") == 1
+    # A pair has one line each for its oscillation and its poles.
+    assert [line.split()[0] for line in shown.splitlines()[2:]] == ["time", "natural", "pole", "pole"]
+    assert ", damping ratio" in shown
+    assert " ± 1.99j (" in shown
     assert found.to_dict()["damping_ratios"][0]["value"] == pytest.approx(0.1)
 
 
