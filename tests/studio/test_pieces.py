@@ -183,6 +183,8 @@ def test_a_new_file_keeps_the_columns_that_it_has(desk: SessionController) -> No
     desk.change(equations="tau*y' + y = K*u", declared="")
     desk.set_file("one.csv", f"t,heater,y\n{rows}\n".encode())
     desk.session = desk.session.with_assignment(ColumnAssignment("u", "heater", "linear"))
+    # Without data, the poles of a delayed input are shown, too.
+    assert desk.poles_and_modes(("delay(u, Td)",))[0]
     desk.change(split_gaps=True)
     desk.set_file("two.csv", f"t,heater,y\n{rows}\n".encode())
     assert desk.session.split_gaps
@@ -398,8 +400,7 @@ def test_a_fit_is_validated_on_another_file_and_the_download_contains_the_result
     start_export(driven, "fit-1", figures=False)
     assert collect_task(driven)
     report = (driven.folder / "fit-1" / "files" / "report.html").read_text()
-    assert "Validation: other-log.csv</h2>" in report
-    assert "Free run with its 95 % band" in report
+    assert re.search("Validation: other-log.csv</h2>.*Free run with its 95 % band", report, re.DOTALL)
     # The session file contains it as well; a file that cannot be used is refused in words.
     elsewhere = SessionController("token", driven.folder / "fit-1" / "validate", Patient())
     elsewhere.session = unpack_session(pack_session(driven.session, driven.folder), elsewhere.folder)
@@ -530,7 +531,7 @@ def test_a_session_file_restores_fits_and_is_refused_if_it_is_damaged(desk: Sess
     other = replace(desk.resolved_session().with_entry(ParameterEntry("a", is_fixed=True)), split_gaps=True)
     (desk.folder / desk.session.file).write_text("t,f1\n0,1\n")
     changed = ["equations " + "; ".join(found["equations"]), "file simulated.csv"]
-    changed += ["other constraints of parameters", "other sampling interval or splitting at gaps"]
+    changed += ["constraints of parameters", "sampling interval or splitting at gaps"]
     assert changed_settings(desk.folder / name, other, ["x' = -x"]) == changed
     content = pack_session(desk.session, desk.folder)
     elsewhere = tmp_path / "elsewhere"
@@ -709,10 +710,3 @@ def test_sliders_show_units_that_follow_from_those_of_the_columns(desk: SessionC
     assert desk.parameter_units == {"tau": "min", "K": "degC/kW"}
     desk.set_file("log.csv", f"t,u,y\n{rows}\n".encode())
     assert desk.parameter_units == {}
-
-
-def test_the_poles_of_a_delayed_input_are_found_without_data(desk: SessionController) -> None:
-    """The delayed signal was looked for among the channels."""
-    desk.change(equations="T' = a*delay(u, Td) - T/tau", declared="Td")
-    poles, _ = desk.poles_and_modes(desk.parsed.inputs[-1])
-    assert len(poles) == 1
