@@ -1,8 +1,7 @@
 """Heating of a school in winter.
 
 Hourly heating power Ph, outside temperature Ta and inside temperature Ti of a school, for 33 days in winter. The
-record is real (czagoni/darkgreybox, MIT) and not part of this project: give its folder, `python examples/school.py
-FOLDER`, or set LODEKIT_DATA.
+real record (czagoni/darkgreybox, MIT) is not included: run `python examples/school.py FOLDER`, or set LODEKIT_DATA.
 
 Only the air temperature Ti is measured; those of the walls, Te, and of the heating, Th, are hidden. The model is
 fitted to all but the last five days, which it then simulates from the weather and the heating power alone. The tool

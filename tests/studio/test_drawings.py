@@ -15,6 +15,7 @@ from lodekit.report.panels import PlotlyPanel, ReportContext, line_trace, stack_
 from lodekit.report.time_series import channels_figure
 from lodekit.studio.data_files import open_data_file
 from lodekit.studio.figures import apply_theme, comparison_figure, pole_figure, record_figure
+from lodekit.studio.session import analyze_system, modes_at
 from lodekit.support.html import read_asset
 
 
@@ -97,3 +98,10 @@ def test_curves_of_compared_fits_share_one_figure() -> None:
     # A measurement in the data of several fits is drawn once.
     again = comparison_figure({"fit-1": records[:1], "fit-2": records[:1]})
     assert [trace["name"] for trace in again["data"]].count("measurements") == 2
+
+
+def test_poles_are_found_for_delayed_inputs_without_data() -> None:
+    system = lk.System("tau*y' + y = K*delay(u, Td)", parameters=["tau", "K", "Td"])
+    inputs = analyze_system(system).inputs[-1]
+    assert inputs == ("u",)
+    assert modes_at(system, inputs, {"tau": 4.0, "K": 1.0, "Td": 1.0}) == pytest.approx((-0.25,))

@@ -34,7 +34,6 @@ from lodekit.studio.session import (
 )
 from lodekit.studio.worker import PROGRESS_FILE, REQUEST_FILE, RESULT_FILE, SYSTEM_FILE, read_fit_session
 from lodekit.support.files import MODEL_FILE, write_atomically
-from lodekit.system.delays import undelayed_name
 
 
 def subtract_from_fit_window(
@@ -342,8 +341,7 @@ class SessionController:
 
     def poles_and_modes(self, known: tuple[str, ...]) -> tuple[tuple[complex, ...], tuple[complex, ...]]:
         """Return poles for `known` channels and uncontrollable modes, at the slider values."""
-        channels = tuple(dict.fromkeys(map(undelayed_name, known)))
-        return self._cached_call("locate_exponents", self.text, channels, self.values())
+        return self._cached_call("locate_exponents", self.text, known, self.values())
 
     def proof(self) -> tuple[str, tuple[str, ...], str]:
         """Return the Smith form, the proved identities, and the reason if there are none."""

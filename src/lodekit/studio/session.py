@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 from lodekit.errors import AlgebraError, LodekitError, ParameterError
 from lodekit.support.files import check_types
 from lodekit.support.html import replace_advice
+from lodekit.system.delays import undelayed_name
 from lodekit.system.display import equations_to_mathml
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 from lodekit.system.system import System
@@ -344,9 +345,9 @@ def analyze_system(system: System, inferred_parameters: tuple[str, ...] = ()) ->
     dimensions = system.dimensions()
     shown = {n: "undetermined" if n in dimensions.undetermined else dimensions.format(n) for n in dimensions}
     try:
-        inputs = system.possible_inputs if system.free_functions else ()
+        inputs = [tuple(dict.fromkeys(map(undelayed_name, names))) for names in system.possible_inputs]
     except AlgebraError:
-        inputs = ()
+        inputs = []
     return ParsedEquations(
         equations=tuple(system.equations),
         parameters=tuple(system.parameters),
@@ -359,7 +360,7 @@ def analyze_system(system: System, inferred_parameters: tuple[str, ...] = ()) ->
         sentences=tuple(system.explain().splitlines()),
         is_controllable=system.is_controllable,
         free_functions=system.free_functions,
-        inputs=tuple(tuple(names) for names in inputs),
+        inputs=tuple(inputs),
         dimensions=shown,
         notes=tuple(system.notes),
     )
