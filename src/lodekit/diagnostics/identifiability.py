@@ -410,9 +410,9 @@ def assess_alternatives(shape: LikelihoodShape, alternatives: Sequence[Alternati
         around = _interval_at_optimum(shape, name, known)
         reach = student_quantile(0.95, float(shape.dof[position]))
         edges = tuple(map(transform.inverse, around))
-        # Optima next to the estimate have no standard errors: steps are a fraction of the interval.
-        places = [(np.array(each.point), reach * each.errors[name]) for each in alternatives if each.errors]
-        places += [(np.array(each.point), 0.1 * (edges[1] - edges[0])) for each in alternatives if not each.errors]
+        # Optima next to the estimate or to a bound have no standard errors: steps are a fraction of the interval.
+        step = 0.1 * (edges[1] - edges[0])
+        places = [(np.array(each.point), reach * each.errors.get(name, 0.0) or step) for each in alternatives]
         is_outside = not all(edges[0] <= x[position] <= edges[1] for x, _ in places)
         if name in known and not known[name].identified:
             if is_outside:

@@ -427,8 +427,8 @@ def has_equivalent_beyond_infinity(
         return surface.relative_value(surface.reoptimize(best)) > -CHI2_95_HALF
 
 
-#: Moves of a parameter from other optima, in half-widths of its interval there.
-_FALL_STEPS = (1.0, 1.5, 2.25, 3.5, 5.0)
+#: Moves of a parameter from other optima, in half-widths of its interval there, which may be known roughly only.
+_FALL_STEPS = tuple(1.5**k for k in range(12))
 #: Number of bisections of the last step.
 _N_BISECTIONS = 3
 
@@ -444,7 +444,7 @@ def find_fall(
     for point, far in sorted(places, key=lambda place: -sign * float(place[0][position])):
         x, start = point, float(point[position])
         target = start
-        steps = _FALL_STEPS if 0.0 < far < np.inf and sign * start + _FALL_STEPS[-1] * far > sign * edge else ()
+        steps = _FALL_STEPS if 0.0 < far < np.inf and sign * start + _FALL_STEPS[4] * far > sign * edge else ()
         with np.errstate(all="ignore"):
             for share in steps:
                 last, target = target, start + share * sign * far
