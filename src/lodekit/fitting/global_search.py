@@ -72,13 +72,17 @@ class GlobalSearch:
     def find_points(self, x: Array, max_drop: float, held: Mapping[int, float], share: float = 1.0) -> Array:
         """Return ends of searches with some parameters held at values, as search vectors, (k, n), the best first.
 
-        Their deviance is above that at a search vector by less than `max_drop`. Shapes: x (n,).
+        Their log evidence is below that at a search vector by less than `max_drop`. The evidence changes less than the
+        deviance, since initial states and noise levels use up degrees of freedom. Shapes: x (n,).
         """
         count = len(self.low)
         points = self.draw_points(x[:count], share)
         points[:, list(held)] = list(held.values())
         ends, deviances = self.descend(points, list(held))
-        ends = ends[deviances < self.evaluate(x[None, :count])[2][0] + max_drop]
+        regression, size = self.regression, len(self.regression.values)
+        modes = sum(group.size for prior in regression.priors for group in prior.groups)
+        share = max(size - modes - regression.observables.count, 1) / size
+        ends = ends[deviances < self.evaluate(x[None, :count])[2][0] + max_drop / share]
         return np.hstack([ends, np.tile(x[count:], (len(ends), 1))])
 
     @cached_property
