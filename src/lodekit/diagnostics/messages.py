@@ -19,7 +19,7 @@ from lodekit.data.records import Measurements, ObservableStatistics
 from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
 from lodekit.diagnostics.identifiability import count_unknowns
-from lodekit.diagnostics.residual_tests import SIGNIFICANCE_LEVEL, ResidualCheck
+from lodekit.diagnostics.residual_tests import SIGNIFICANCE_LEVEL, VERDICTS, ResidualCheck
 from lodekit.errors import AlgebraError
 from lodekit.fitting.lbfgs import UNDEFINED_MESSAGE, Optimum
 from lodekit.fitting.parameter_vector import ParameterLayout
@@ -691,6 +691,11 @@ class Findings:
         """The verdict on each observable, in order."""
         largest = max(self.widening.values(), default=math.nan)
         return tuple(describe_check(check, self.time_unit, largest) for check in self.checks)
+
+    @property
+    def verdict(self) -> str:
+        """The most important result of the tests: of all observables, the one that comes first in `VERDICTS`."""
+        return min((check.verdict for check in self.checks), key=VERDICTS.index, default="not tested")
 
     @property
     def is_independent(self) -> bool:

@@ -160,12 +160,10 @@ def add_residuals_section(page: HtmlPage, context: plotly.ReportContext) -> None
         page.add_paragraph("The residuals differ from independent noise: see the verdict.", "warning")
     elif doubts:
         page.add_list([as_sentence(text) for text in doubts], "warning")
-    elif not any(check.whiteness and check.whiteness.is_conclusive for check in checks):
-        page.add_paragraph("There are too few measurements to test whether the residuals are independent noise.")
-    elif any(check.is_below_noise for check in checks):
-        page.add_list([as_sentence(describe_check(check, fit.clock.unit)) for check in checks])
-    else:
+    elif all(check.verdict == "independent" for check in checks):
         page.add_paragraph("The residuals are consistent with independent noise.", "good")
+    else:
+        page.add_list([as_sentence(describe_check(check, fit.clock.unit)) for check in checks])
     tests = ["RMS / noise", "lag-1 autocorrelation", "Ljung-Box p", "periodogram / band", "variance explained"]
     links = [f"correlation with {name}" for name in fit.measurements.inputs]
     page.add_table(["", "points", *tests, *links], [_residual_table_row(check, fit) for check in checks])
