@@ -461,6 +461,27 @@ def test_rows_that_tell_the_initial_state_are_not_counted(gp: lk.LODEGP) -> None
     assert gp.validate(times, spoilt, start=20, ahead=())["y"].mean == pytest.approx(found["y"].mean)
 
 
+def test_fits_of_forecasts_and_of_the_free_run_refer_to_the_same_spread() -> None:
+    """The rows after the first ten are nearly constant, so their own spread is far smaller."""
+    generator, times = np.random.default_rng(0), np.arange(120.0)
+    inputs = np.where(times < 60, times // 20 % 2, 1.0)
+    values = np.zeros(120)
+    for k in range(119):
+        values[k + 1] = values[k] + (1 - np.exp(-1 / 4)) * (2 * inputs[k] - values[k])
+    data = {"y": values + 0.03 * generator.standard_normal(120), "u": inputs}
+    early, late = ({name: own[part] for name, own in data.items()} for part in (slice(60), slice(60, None)))
+    system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(times[:60], early)
+    found = gp.validate(times[60:], late, start="end")
+    free, one = found["y"], found["y"].ahead[1]
+    assert free.fit_percent > 80
+    for each in (free, one):
+        assert each.fit_percent == pytest.approx(100 * (1 - each.rmse / np.std(late["y"])))
+    assert (one.count, free.ahead[10].count) == (49, 40)
+    assert f"{one.fit_percent:.1f} ({100 * one.coverage:.1f} %; 49)" in repr(found)
+    assert gp.validate(times[60:], late)["y"].ahead == free.ahead
+
+
 def test_one_row_ahead_is_better_than_ten_where_something_unknown_drives() -> None:
     generator, times = np.random.default_rng(3), np.linspace(0.0, 30.0, 120)
     system = lk.System("x' = v")
@@ -515,7 +536,7 @@ def test_narrow_bands_of_forecasts_are_reported(gp: lk.LODEGP) -> None:
     found = gp.validate(*record(2, 3.0))
     assert "forecasts" not in found.sentences[0]
     step = next(iter(found["y"].ahead))
-    narrow = replace(found["y"], ahead={step: Ahead(90.0, 0.1, 0.43)})
+    narrow = replace(found["y"], ahead={step: Ahead(90.0, 0.1, 0.43, 100)})
     sentence = replace(found, channels=(narrow,)).sentences[0]
     assert step == 1
     assert sentence.endswith("95 % bands of forecasts too narrow: they contain 43.0 % 1 row ahead.")
