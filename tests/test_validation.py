@@ -624,11 +624,14 @@ def test_a_record_with_a_gap_in_which_the_input_changed_is_split(gp: lk.LODEGP, 
     split = gp.validate(times, data, split_gaps=True)
     assert split.holds
     assert not split.warnings
-    assert [(item.title, len(item.times)) for item in split.channels] == [("y of record 1", 55), ("y of record 2", 55)]
+    assert [(item.title, len(item.times)) for item in split.channels] == [("y of record 0", 55), ("y of record 1", 55)]
     assert len(split.plot().axes) == 4
     # The fit of a record with a gap is as good as that of its parts.
     fitted = lk.LODEGP(gp.system, inputs={"u": "hold"}, random_state=0).fit(times, data, split_gaps=True)
-    assert fitted.records_ == ("1", "2")
+    # As with a list of records, numbers count from zero.
+    assert fitted.records_ == ("0", "1")
+    last = data["y"][-1]
+    assert fitted.predict(times[-1:], "y", record=1).item() == pytest.approx(last, abs=0.1)
     lost = "40 measurements in gaps of inputs, or alone between two gaps, are left out"
     assert (lost in fitted.fit_.notes) == (way == "empty cells")
     assert fitted.parameters_["tau"].interval[0] < 3.0 < fitted.parameters_["tau"].interval[1]
@@ -644,7 +647,7 @@ def test_an_input_that_is_logged_when_it_changes_keeps_its_value_in_the_next_par
     log = lk.Observations().add(times[kept], "y", data["y"][kept]).add(times[changes], "u", data["u"][changes])
     found = gp.validate(log, split_gaps=True)
     assert found.holds
-    assert found.inputs["u of record 2"].at([times[95]])[0] == data["u"][95]
+    assert found.inputs["u of record 1"].at([times[95]])[0] == data["u"][95]
 
 
 def test_the_command_line_splits_records_and_validates_several_files(gp: lk.LODEGP, tmp_path: Path) -> None:
@@ -665,7 +668,7 @@ def test_the_command_line_splits_records_and_validates_several_files(gp: lk.LODE
         ("tau*y' + y = K*u", "3.csv", *known, "--input", "u=hold", "--split-gaps"),
     ):
         done = run("fit", *options, "--no-figures", "--json", "--force", cwd=tmp_path)
-        assert list(json.loads(done.stdout)["records"]) == ["1", "2"], done.stderr
+        assert list(json.loads(done.stdout)["records"]) == ["0", "1"], done.stderr
 
 
 def test_the_command_line_fails_where_the_model_does_not_hold(gp: lk.LODEGP, tmp_path: Path) -> None:

@@ -561,8 +561,10 @@ def split_at_gaps(records: Mapping[str, Measurements], inputs: Collection[str] =
             if len(inside) > 1:
                 series = [_select_window(item, inside, len(times), item.observable in inputs) for item in part.series]
                 pieces.append(replace(part, series=[item for item in series if len(item.times)]))
-        title = "" if name == DEFAULT_RECORD_NAME else f"{name}, part "
-        found |= {f"{title}{k}": own for k, own in enumerate(pieces, 1)} if len(pieces) > 1 else {name: part}
+        # Parts of a record without a name are called by numbers from zero, as the records of a list are.
+        title = "" if [*records] == [DEFAULT_RECORD_NAME] else f"{name}, part "
+        parts = {f"{title}{k}": own for k, own in enumerate(pieces, bool(title))}
+        found |= parts if len(pieces) > 1 else {name: part}
     return found
 
 
