@@ -202,6 +202,11 @@ def call(function: Any, *values: Any, **arguments: Any) -> Any:
         (lambda: call(lk.LODEGP(LAG).fit, [0, 1], {"y": [0, 1]}, nosie=0.1), r"fit\(\) .* did you mean 'noise_std'\?"),
         (lambda: call(lk.Parameter, lower=0.1), r"Parameter\(\) .*; did you mean 'bounds'\?"),
         (lambda: lk.LODEGP(LAG, inputs={"u": "zoh"}), r"got 'zoh'; did you mean 'hold'\?"),
+        (
+            lambda: call(lk.LODEGP, LAG, inputs={"u": SHORT}),
+            r'"hold"}, got ndarray for u; .*: fit\(t, {"y": y, "u": u}\)$',
+        ),
+        (lambda: call(lk.LODEGP, LAG, inputs={"u": (SHORT, SHORT)}), "got tuple for u; pass samples to fit"),
         (lambda: call(lk.Parameter, positiv=True), r"Parameter\(\) .*; did you mean 'positive'\?"),
         (lambda: call(lk.Parameter, value=3.0), r"has no argument .value.; expected one of positive, bounds"),
         (lambda: call(lk.Parameter, True, None, 3.0, None, None, 1), r"too many .*; expected Parameter\(positive"),

@@ -735,5 +735,5 @@ def _predict_ahead(
     for (name, step), pieces in parts.items():
         joined = np.concatenate(pieces, axis=1)
         if joined.shape[1]:
-            scores.setdefault(name, {})[step] = Ahead.of(*joined, validated[name])
+            scores.setdefault(name, {})[step] = Ahead.of(joined[0], joined[1], validated[name])
     return scores, [concatenate_errors(found) for found in errors.values() if found]
