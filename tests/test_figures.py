@@ -358,6 +358,29 @@ def test_profiles_do_not_stay_beside_a_curved_ridge(monkeypatch: pytest.MonkeyPa
         np.testing.assert_allclose(heights, -0.02 * moves**2, atol=1e-9)
 
 
+class TwoPeaks(CurvedRidge):
+    """Two parabolas with their tops at m = 0 and m = 2, between which local searches do not change."""
+
+    def relative_value(self, x: np.ndarray) -> float:
+        return float(-20.0 * x[0] ** 2 if x[1] < 0.5 else -1.0 - 20.0 * (x[0] - 2.0) ** 2)
+
+    def reoptimize(self, x: np.ndarray) -> np.ndarray:
+        return x
+
+
+def test_profiles_show_the_peaks_of_other_optima(monkeypatch: pytest.MonkeyPatch) -> None:
+    def move_on(_: Any, x: Any, __: int, target: float, *___: Any, **____: Any) -> Any:
+        return np.array([target, x[1]])
+
+    monkeypatch.setattr(profile_curves, "profile_point", move_on)
+    monkeypatch.setattr(GlobalSearch, "around", lambda *_: None)
+    surface: Any = TwoPeaks()
+    moves, heights = profile_curves.trace_highest_profile(surface, 0, 3.0, 31, [(2.0, 1.0), (9.0, 1.0)])
+    np.testing.assert_allclose(heights, np.maximum(-20.0 * moves**2, -1.0 - 20.0 * (moves - 2.0) ** 2), atol=1e-9)
+    assert heights[moves == 2.0] == -1.0
+    assert moves[-1] > 2.3
+
+
 def test_modes_stand_at_the_learned_exponents(decaying: lk.LODEGP, heated: lk.LODEGP) -> None:
     (ax,) = decaying.plot_modes(units={"t": "s"}).axes
     c, k = (decaying.parameters_[name].value for name in "ck")

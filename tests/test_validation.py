@@ -477,7 +477,7 @@ def test_fits_of_forecasts_and_of_the_free_run_refer_to_the_same_spread() -> Non
     assert free.fit_percent > 80
     for each in (free, one):
         assert each.fit_percent == pytest.approx(100 * (1 - each.rmse / np.std(late["y"])))
-    assert (one.count, free.ahead[10].count) == (49, 40)
+    assert (one.rows, free.ahead[10].rows) == (49, 40)
     assert f"{one.fit_percent:.1f} ({100 * one.coverage:.1f} %; 49)" in repr(found)
     assert gp.validate(times[60:], late)["y"].ahead == free.ahead
 

@@ -57,14 +57,14 @@ class Ahead(NamedTuple):
         As for the free run: errors are compared with the spread of the same measurements.
     coverage : float
         The share of measurements in the 95 % band.
-    count : int
+    rows : int
         The number of predicted measurements.
     """
 
     fit_percent: float
     rmse: float
     coverage: float
-    count: int
+    rows: int
 
     @classmethod
     def of(cls, errors: Array, deviations: Array, values: Array) -> Self:
@@ -302,7 +302,7 @@ class Validation:
             lines.append(f"{'':<{wide}}" + "".join(f"{step:>20}" for step in steps))
         for item in self.channels if steps else ():
             both = (item.ahead.get(step) for step in steps)
-            cells = (f"{shown(own)} ({format_percent(own.coverage)}; {own.count})" if own else "" for own in both)
+            cells = (f"{shown(own)} ({format_percent(own.coverage)}; {own.rows})" if own else "" for own in both)
             lines.append(f"{names[item.title]:<{wide}}" + "".join(f"{cell:>20}" for cell in cells))
         return "\n".join(lines)
 
