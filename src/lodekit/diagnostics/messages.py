@@ -309,6 +309,31 @@ def _describe_equivalent_parameters(
     ]
 
 
+def _describe_rivals(rivals: Sequence[AlternativeOptimum], estimates: Mapping[str, Estimate]) -> list[str]:
+    """Return one sentence on parameters that can exchange their values, and one on all other optima."""
+    found, others = [], []
+    for values, below in ((each.values, each.below) for each in rivals):
+        if all(estimates[name].note == NOT_IDENTIFIED_MESSAGE for name in values):
+            continue
+        listed = join_list([f"{name} = {value:.4g}" for name, value in values.items()])
+        old = {name: estimates[name].value for name in values}
+        partners = {a: b for a, value in values.items() for b in old if math.isclose(value, old[b], rel_tol=0.01)}
+        if len(partners) == len(values):
+            low, high = sorted(next(iter(partners.items())), key=old.__getitem__)
+            found.append(
+                f"{join_list([*old])} can exchange their values: {listed} fit equally well; bound one of them, for "
+                f"example {high} > {(old[low] + old[high]) / 2:.3g}, to determine which is which"
+            )
+        else:
+            others.append(f"{listed} (less likely by {below:.1f} nats)" if below > 0.05 else listed)
+    if others:
+        found.append(
+            f"other values fit about as well: {join_list(others, 'or')}; if they are physically impossible, exclude "
+            "them with bounds"
+        )
+    return found
+
+
 def describe_sign_symmetry(names: Sequence[str]) -> str:
     """Return a sentence on parameters that can change their signs together without any effect on the data."""
     return (
@@ -377,15 +402,7 @@ def collect_warnings(
     found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates, unneeded, counts)]
     equivalent = [each for each in diagnosis.alternatives if each.is_twin]
     found += _describe_equivalent_parameters(system, measured, equivalent, estimates)
-    for rival in (each for each in diagnosis.alternatives if not each.is_twin):
-        if all(estimates[name].note == NOT_IDENTIFIED_MESSAGE for name in rival.values):
-            continue
-        values = join_list([f"{name} = {value:.4g}" for name, value in rival.values.items()])
-        likely = f"less likely by {rival.below:.1f} nats" if rival.below > 0.05 else "equally likely"
-        found.append(
-            f"other values fit about as well ({likely}): {values}; if they are physically impossible, exclude them "
-            "with bounds"
-        )
+    found += _describe_rivals([each for each in diagnosis.alternatives if not each.is_twin], estimates)
     factors = [diagnosis.widening.get(name, 1.0) for name, each in estimates.items() if each.has_interval]
     largest, is_shared = max(factors, default=math.nan), layout.n_noise_levels == 1
     found += residual_warnings(checks, prior.noise, clock, widening=largest)
