@@ -24,9 +24,10 @@ from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.spectra import SpectralPoint
 from lodekit.report.panels import ReportContext
 from lodekit.report.time_series import channels_figure
-from lodekit.results import profile_curves
+from lodekit.results import figures, profile_curves
 from lodekit.results.certificate import compute_mean_residuals
 from lodekit.results.fit import fit_at_point
+from lodekit.results.prediction import predict
 from tests.test_plotting import line
 
 HEATING = lk.catalog.heating()
@@ -331,6 +332,30 @@ def test_the_evidence_around_unidentified_parameters_is_refused(heated: lk.LODEG
     fit.__dict__["estimates"] = found | {"b": replace(found["b"], identified=False, note="not identified")}
     with pytest.raises(lk.LodekitError, match=r'do not identify b, .* try others="relearned"'):
         lk.LODEGP.from_fit(fit).plot_evidence("a", "b", points=5)
+
+
+def test_bands_far_larger_than_the_curve_are_cut_off_with_a_remark(
+    started: lk.LODEGP, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parameter that is hardly determined may take values at which a hidden channel is far larger."""
+
+    def predict_widely(fit: Any, times: Any, names: Any = None, **options: Any) -> Any:
+        mean, std = predict(fit, times, names, **options)
+        return mean, std + 1e6 * (np.array(names) == "h")
+
+    monkeypatch.setattr(figures, "predict", predict_widely)
+    panel, other = started.plot(np.linspace(0.0, 20.0, 81), observable=["h", "y"]).axes
+    assert max(np.abs(panel.get_ylim())) < 10.0
+    assert panel.get_title(loc="right") == "95 % band of ± 2e+06 cut off"
+    assert other.get_title(loc="right") == ""
+    context = ReportContext(started, {}, "", {}, (0.0, 20.0))
+    monkeypatch.setattr(
+        lk.LODEGP, "predict", lambda gp, t, names, as_frame, **o: predict_widely(gp.fit_, t, names, **o)
+    )
+    context.__dict__["curve_times"] = np.linspace(0.0, 20.0, 81)
+    _, layout = channels_figure(context)
+    assert max(np.abs(layout["yaxis"]["range"])) < 10.0
+    assert [note["text"].count("95 % band of ± 2e+06 cut off") for note in layout["annotations"]] == [1, 0, 0]
 
 
 class CurvedRidge:
