@@ -553,7 +553,7 @@ def split_at_gaps(records: Mapping[str, Measurements], inputs: Collection[str] =
             raise DataError("a record with so many rows cannot be split at gaps; expected fewer rows, or split files")
         times = np.unique(np.concatenate([item.times for item in part.series]))
         samples = [item.times for item in part.series if item.observable in inputs]
-        gaps = [_find_gaps(own) for own in (times, *samples) if is_logged_every_row(len(times), len(own))]
+        gaps = [find_gaps(own) for own in (times, *samples) if is_logged_every_row(len(times), len(own))]
         starts, stops = np.unique(np.concatenate([[(-np.inf, -np.inf)], *gaps, [(np.inf, np.inf)]]), axis=0).T
         pieces = []
         for low, high in zip(np.maximum.accumulate(stops)[:-1], starts[1:], strict=True):
@@ -583,7 +583,7 @@ def _select_window(item: TimeSeries, times: Array, n_times: int, is_input: bool)
     return replace(found, times=np.maximum(found.times, times[0]))
 
 
-def _find_gaps(times: Array) -> Array:
+def find_gaps(times: Array) -> Array:
     """Return the start and stop of each gap, shape (gaps, 2).
 
     Shapes: times (n,).

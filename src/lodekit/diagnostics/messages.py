@@ -15,7 +15,7 @@ from lodekit.data.inputs import InputGapDetector, InputSignal, is_logged_every_r
 from lodekit.data.noise import MIN_NOISE_RATIO_OF_ZEROS, NoiseModel
 from lodekit.data.observations import TimeSeries
 from lodekit.data.preview import describe_steps
-from lodekit.data.records import Measurements, ObservableStatistics
+from lodekit.data.records import Measurements, ObservableStatistics, find_gaps
 from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
 from lodekit.diagnostics.identifiability import count_unknowns
@@ -72,8 +72,11 @@ def uninformative_data_warnings(summaries: Sequence[ObservableStatistics], noise
     ]
 
 
-def input_gap_warnings(measurements: Measurements, clock: TimeReference) -> list[str]:
-    """Return a warning for each known input with a gap at its beginning, a long gap, or a gap in which it changed."""
+def input_gap_warnings(measurements: Measurements, clock: TimeReference, *, is_doubtful: bool = False) -> list[str]:
+    """Return a warning for each known input with a gap at its beginning, a long gap, or a gap in which it changed.
+
+    is_doubtful: Whether errors are correlated or large, which inputs that changed during a gap and back may explain.
+    """
     found = []
     for part in measurements.records.values():
         counts = {item.observable: item.count for item in part.input_statistics}
@@ -87,8 +90,8 @@ def input_gap_warnings(measurements: Measurements, clock: TimeReference) -> list
             # Long gaps are known if all samples with a value are kept.
             if signal.missing and counts[name] == len(signal.times):
                 long_gap = _long_gap_warning(name, signal, part.window, clock)
-            found.append(long_gap or _gap_change_warning(name, signal, part, clock))
-    return [text for text in found if text]
+            found.append(long_gap or _gap_change_warning(name, signal, part, clock, is_doubtful=is_doubtful))
+    return [text for text in dict.fromkeys(found) if text]
 
 
 def constant_input_warnings(measurements: Measurements) -> list[str]:
@@ -127,25 +130,30 @@ def _long_gap_warning(name: str, signal: InputSignal, window: tuple[float, float
     return f"input {name} has no value between {ends}, {share}: it is {what}; {_SPLIT_ADVICE}"
 
 
-def _gap_change_warning(name: str, signal: InputSignal, part: Measurements, clock: TimeReference) -> str:
-    """Return a warning if an input has another value after a gap of its log than before; empty otherwise."""
+def _gap_change_warning(
+    name: str, signal: InputSignal, part: Measurements, clock: TimeReference, *, is_doubtful: bool
+) -> str:
+    """Return a warning if an input has another value after a gap of its log than before, or may have had one in it."""
     stored = part.stored_rows.input_statistics if part.stored_rows else {}
-    moved = stored[name].gap if name in stored else None
+    moved, gaps = stored[name].gap if name in stored else None, np.zeros((0, 2))
     if not part.has_only_statistics:
         measured = np.unique(np.concatenate([item.times for item in part.series]))
         if is_logged_every_row(len(measured), int(np.isin(measured, signal.times).sum())):
             watch = InputGapDetector(signal.kind)
             watch.update(signal.times, signal.values)
-            moved = watch.largest_gap
-    if moved is None:
+            moved, gaps = watch.largest_gap, find_gaps(signal.times)
+    if moved is None and not (is_doubtful and len(gaps)):
         return ""
+    ends = gaps[np.argmax(np.ptp(gaps, axis=1))].tolist() if moved is None else [moved.start, moved.stop]
+    gap = f"gap of {format_quantity(ends[1] - ends[0], clock.unit, 3)} (between {clock.format_times(*ends)})"
+    split = "split the record at gaps (split_gaps=True or --split-gaps)"
+    if moved is None:
+        return f"the record has a {gap}, in which inputs may have changed: {split}"
     more = f", and in {moved.n_gaps - 1} more" if moved.n_gaps > 1 else ""
-    lasting = format_quantity(moved.stop - moved.start, clock.unit, 3)
     return (
-        f"input {name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} during a gap of {lasting} "
-        f"(between {clock.format_times(moved.start, moved.stop)}){more}, at an unknown time: split the record at gaps "
-        f"(split_gaps=True or --split-gaps), or, if you know the time, add two rows that contain only {name}, just "
-        "before the change and at it"
+        f"input {name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} during a {gap}{more}, at an "
+        f"unknown time: {split}, or, if you know the time, add two rows that contain only {name}, just before the "
+        "change and at it"
     )
 
 
@@ -392,7 +400,8 @@ def collect_warnings(
     """Return the warnings of a fit, beginning with those about names, inputs and outliers, which may cause others."""
     system, layout, prior, measurements = setup.reduced_system, setup.layout, setup.prior, setup.measurements
     hyper, measured, checks = layout.unpack(optimum.x), measurements.names, diagnosis.checks
-    found = [*setup.unmeasured_name_warnings, *input_gap_warnings(measurements, clock)]
+    is_doubtful = diagnosis.failed or any(check.is_suspicious for check in checks)
+    found = [*setup.unmeasured_name_warnings, *input_gap_warnings(measurements, clock, is_doubtful=is_doubtful)]
     if diagnosis.failed or diagnosis.needs_more_data:
         found += constant_input_warnings(measurements)
     found += outlier_warnings({check.title: check.outliers for check in checks}, clock)

@@ -477,7 +477,7 @@ def _validate_record(
     doubts = tuple(text for check, text in judged if check.is_suspicious)
     words = describe_initial_state(fit, start, count, continues=previous is not None)
     inputs = {f"{key} of record {name}" if name else key: signal for key, signal in record.inputs.items()}
-    gaps = tuple(input_gap_warnings(record, fit.clock))
+    gaps = tuple(input_gap_warnings(record, fit.clock, is_doubtful=any(misses.values())))
     if count == 0 and previous and record.inputs and (delay := _gap_after(previous, record)):
         lasting = format_quantity(delay, fit.clock.unit, 3)
         gaps += (f"inputs are unknown between the fitted record and this one ({lasting}), and keep their last values",)
