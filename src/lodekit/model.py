@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate
 
@@ -32,6 +33,7 @@ from lodekit.results.simulation import simulate_response
 from lodekit.results.stream.stream import start_stream
 from lodekit.results.summary import bse, conf_int, cov_params, format_fit_html, format_one_line, intervals, summary
 from lodekit.results.validation import validate
+from lodekit.support.files import write_atomically
 from lodekit.support.labels import Labels
 from lodekit.support.text import P, R, describe_unknown, reject_invalid_call, suggest_arguments
 from lodekit.system.system import System
@@ -448,6 +450,30 @@ class LODEGP:
         ('x', 'v')
         """
         return cls.from_fit(storage.load_fit(path))
+
+    @with_suggestions
+    def report(self, path: str | Path, **options: Any) -> None:
+        """Write a report on the fit as one HTML page, completely or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file; an existing one is replaced.
+        **options
+            Those of `lodekit.report.make_report`, such as ``title``, ``units`` and ``validation``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import lodekit as lk
+        >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     gp.report(f"{folder}/report.html", title="A walk")
+        ...     "<h1>A walk</h1>" in Path(folder, "report.html").read_text(encoding="utf-8")
+        True
+        """
+        # Reports are made from estimators: their package imports this module.
+        write_atomically(path, import_module("lodekit.report").make_report(self, **options))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments of the estimator, as scikit-learn does.
