@@ -117,6 +117,14 @@ def test_default_times_do_not_extend_before_known_inputs(started: lk.LODEGP) -> 
     assert times[[0, -1]].tolist() == [0.0, 22.0]
 
 
+def test_default_times_do_not_extend_before_exact_initial_values() -> None:
+    """A growing mode of the solution that they exclude would grow backwards."""
+    times, system = np.linspace(0.0, 6.0, 13), lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    data = lk.Observations().add(times[1:], "x", np.exp(-0.5 * times[1:]) + 0.01 * np.cos(9.0 * times[1:]))
+    fitted = lk.LODEGP(system, random_state=0).fit(data.add([0.0], "x", [1.0], std=0.0))
+    assert line(fitted.plot().axes[0], "mean").get_xdata()[0] == 0.0
+
+
 def test_an_uncertain_initial_state_does_not_flatten_its_curve(started: lk.LODEGP) -> None:
     for t in (None, np.linspace(0.0, 40.0, 100)):
         ax = started.plot(t).axes[0]

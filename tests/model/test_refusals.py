@@ -31,7 +31,10 @@ BAD_DATA: dict[str, tuple[Any, Any, str]] = {
     "text": (TIMES, "hello", "expected Y as an array"),
     "text in an array": (TIMES, [["a", "b", "c"]] * 25, "expected Y as an array"),
     "nonlinear observable": (TIMES, {"f1*f2": np.zeros(25)}, "not linear"),
-    "nested times": (np.zeros((5, 5)), np.zeros((25, 3)), "one row of numbers"),
+    "nested times": (np.zeros((5, 5)), np.zeros((25, 3)), "one-dimensional array for t, got"),
+    "transposed": (TIMES, np.zeros((3, 25)), r"got shape \(3, 25\); transpose it, Y.T"),
+    "one column of several": (TIMES, np.zeros(25), r"got shape \(25,\); if only .*, pass a dict: {'f1': values}"),
+    "exchanged": ({"f1": np.zeros(25)}, TIMES, r"the times first and the values second, .*; exchange them"),
 }
 
 
@@ -207,6 +210,11 @@ def call(function: Any, *values: Any, **arguments: Any) -> Any:
             r'"hold"}, got ndarray for u; .*: fit\(t, {"y": y, "u": u}\)$',
         ),
         (lambda: call(lk.LODEGP, LAG, inputs={"u": (SHORT, SHORT)}), "got tuple for u; pass samples to fit"),
+        (
+            lambda: lk.LODEGP(LAG, inputs={"u": "hold"}).fit(SHORT, {"y": np.nan * SHORT, "u": SHORT}),
+            r"got only u; all values of y are missing: .*; add its values to the dict, {'y': values}$",
+        ),
+        (lambda: lk.LODEGP(LAG).fit(SHORT, {"y": SHORT}, units={"t": "K"}), "a unit of time for t, such as .* got 'K'"),
         (lambda: call(lk.Parameter, positiv=True), r"Parameter\(\) .*; did you mean 'positive'\?"),
         (lambda: call(lk.Parameter, value=3.0), r"has no argument .value.; expected one of positive, bounds"),
         (lambda: call(lk.Parameter, True, None, 3.0, None, None, 1), r"too many .*; expected Parameter\(positive"),

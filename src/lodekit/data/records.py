@@ -209,11 +209,12 @@ class Measurements:
     def extended_window(self) -> tuple[float, float]:
         """The window extended by a tenth of its length on both sides: the default range of curves.
 
-        It is not extended before a record with known inputs, which are unknown there.
+        It is not extended before a record with known inputs, which are unknown there, or with exact initial values.
         """
         first, last = self.available_window
         more = 0.1 * (last - first) or 1.0
-        return first if self.inputs or first > self.window[0] else first - more, last + more
+        has_start = first > self.window[0] or any(item.is_exact[item.times == first].any() for item in self.series)
+        return first if self.inputs or has_start else first - more, last + more
 
     @property
     def available_window(self) -> tuple[float, float]:

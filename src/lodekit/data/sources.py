@@ -61,6 +61,7 @@ from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, EquationError
 from lodekit.support.arguments import Array, as_float_array
 from lodekit.support.labels import Labels, find_time_zone, format_origin
+from lodekit.support.text import join_list
 from lodekit.support.units import unix_time_unit
 
 
@@ -305,7 +306,8 @@ def merge_complementary_files(
     if len(groups) < 2 or len(set(seen)) < len(seen):
         return list(groups), []
     joined = {where: table for _, tables in groups for where, table in tables.items()}
-    note = f"one record: {', '.join(name for name, _ in groups)} measure different channels"
+    names = join_list([f"record {name}" if name.isdigit() else name for name, _ in groups])
+    note = f"{names} measure different channels, so they are read as one record"
     return [(DEFAULT_RECORD_NAME, joined)], [note]
 
 
@@ -325,7 +327,9 @@ def read_records(
         own = schemas[first : first + len(tables)]
         first += len(tables)
         read = _read_out_of_core if large else _read_in_memory
-        records[name], orders, found = read(tables, own, options)
+        # A channel without a column may have one in another file of the record.
+        measured = [channel for plan in own for channel in plan.columns.values]
+        records[name], orders, found = read(tables, own, replace(options, never=(*options.never, *measured)))
         for said, more in zip(found, check_time_order(own, orders, options.argument_syntax), strict=True):
             said.extend(more)
         notes += found
@@ -690,6 +694,8 @@ def load_arrays(
         if Y is None:
             got = type(t).__name__
             raise DataError(f"expected values beside the times, fit(t, Y), or a table of both, got {got} alone")
+        if isinstance(t, Mapping):
+            raise DataError("expected the times first and the values second, (t, Y), got a dict first; exchange them")
         for name, values in Y.items() if isinstance(Y, Mapping) else ():
             index = getattr(values, "index", None)
             if index is not None and type(index) is type(t) and not index.equals(t):

@@ -471,7 +471,8 @@ def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float
             how_far = " to ".join(dict.fromkeys(f"{each:g}" for each in ends))
             found.append(
                 f"{what} of {title} at {times}{more} {verb} {how_far} standard deviations away from the curve, which "
-                f"is implausible for normal noise: leave {them} out (NaN) if {slips}, or give {them} a larger noise_std"
+                f"is implausible for normal noise: leave {them} out (NaN, or missing=[VALUE] for a table) if {slips}, "
+                f"or give {them} a larger noise_std"
             )
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, localcontext
@@ -14,7 +13,7 @@ from lodekit.algebra.operators import scalar_to_sympy
 from lodekit.algebra.polynomials import format_polynomial
 from lodekit.algebra.scalars import Scalar, format_sum
 from lodekit.errors import AlgebraError
-from lodekit.support.text import join_list
+from lodekit.support.text import join_list, to_json_values
 from lodekit.system import grammar
 from lodekit.system.delays import DelayedChannel, find_required_inputs
 from lodekit.system.linear import format_derivative
@@ -235,7 +234,7 @@ def to_dict(system: System) -> dict[str, Any]:
     form, parametrization = system.smith_form, system.parametrization
     ring = system.operator.ring
     # JSON has no infinity: None stands for no bound.
-    bounds = {n: p.bounds and [v if math.isfinite(v) else None for v in p.bounds] for n, p in system.parameters.items()}
+    bounds = {name: p.bounds and to_json_values(list(p.bounds)) for name, p in system.parameters.items()}
     parameters = {
         name: {"positive": p.positive, "bounds": bounds[name], "fixed": p.fixed, "start": p.start}
         for name, p in system.parameters.items()
