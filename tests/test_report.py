@@ -392,6 +392,7 @@ def test_every_system_of_the_catalog_can_be_typeset() -> None:
 def test_names_have_subscripts_and_greek_letters() -> None:
     assert name_to_mathml("TH1") == '<msub><mi class="word">TH</mi><mn>1</mn></msub>'
     assert name_to_mathml("omega_max") == "<msub><mi>ω</mi><mtext>max</mtext></msub>"
+    assert name_to_mathml("R2a") == "<msub><mi>R</mi><mtext>2a</mtext></msub>"
     assert name_to_mathml("x₂") == "<msub><mi>x</mi><mn>2</mn></msub>"
 
 

@@ -29,6 +29,7 @@ from lodekit.prior.compile import ScalarFunctions
 from lodekit.support.text import (
     as_sentence,
     format_below,
+    format_count,
     format_probability,
     format_quantity,
     join_list,
@@ -210,10 +211,10 @@ _NOT_IDENTIFIED_REASONS = {
     "size": "other values, with the size of the disturbances adjusted, describe the data equally well; {fix}",
     "motion": "the measured curves are too simple: they satisfy the equations with other values, too; "
     "add data with another input or another initial state, or fix a value that is known",
-    "flat": "the evidence hardly changes over a wide range of values, with all others refitted{combinations}; "
-    "measure where they have an effect, or fix a value that is known",
-    "few": "there are {n_measurements} measurements for {n_unknown} unknowns (parameters, initial values and noise "
-    "levels); measure more",
+    "flat": "the evidence hardly changes over a wide range of values if everything else is estimated again"
+    "{combinations}; add data that depend on them more, or fix a value that you know",
+    "few": "{n_unknown} unknowns (parameters, initial values and noise levels) need more than {measurements}; measure "
+    "more",
     "unresolved": "they seem free of noise, and are too far apart to determine derivatives; measure more often",
     "alias": "at times that are multiples of one step, an oscillation that is faster by a full period per step looks "
     "the same (aliasing); measure more often or at uneven times, or give bounds",
@@ -244,11 +245,11 @@ def _unidentified_warnings(
     diagnosis: Diagnosis,
     estimates: Mapping[str, Estimate],
     unneeded: Mapping[str, str],
-    counts: Mapping[str, int],
+    counts: Mapping[str, str],
 ) -> list[str]:
     """Return one sentence for each reason why the data do not identify parameters, with what to try.
 
-    counts: Numbers of measurements, and of unknown parameters, initial values and noise levels.
+    counts: Numbers of measurements, as text, and of unknown parameters, initial values and noise levels.
     """
     by_reason: dict[str, list[str]] = {}
     known = diagnosis.identifiability or {}
@@ -281,7 +282,7 @@ def _unidentified_warnings(
     reported = {*unneeded, *(name for names in by_reason.values() for name in names)}
     others = {name: each for name, each in estimates.items() if not each.identified and name not in reported}
     advice = {
-        AT_BOUND: "; widen its bounds where it may go farther, or check the equations",
+        AT_BOUND: "; widen its bounds if values beyond them are possible, or check the equations",
         NOT_IDENTIFIED_MESSAGE: ": it hardly affects the curves; add data with another input or initial state, "
         "or fix it at a known value",
     }
@@ -407,7 +408,7 @@ def collect_warnings(
     found += outlier_warnings({check.title: check.outliers for check in checks}, clock)
     n_unknown = count_unknowns(setup.objective, len(setup.record_setups))
     unneeded = _unneeded_parameters(layout, estimates) if measurements.size >= n_unknown else {}
-    counts = {"n_measurements": measurements.size, "n_unknown": n_unknown}
+    counts = {"measurements": format_count(measurements.size, "measurement"), "n_unknown": str(n_unknown)}
     found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates, unneeded, counts)]
     equivalent = [each for each in diagnosis.alternatives if each.is_twin]
     found += _describe_equivalent_parameters(system, measured, equivalent, estimates)
@@ -484,7 +485,7 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
         return f"residuals of {check.title} were not tested: all values are exact, or only sums of them were kept"
     if found is None:
         return f"residuals of {check.title} are too few to tell whether they are independent"
-    text = f"{'innovations' if found.innovations else 'residuals'} of {check.title}"
+    text = check.subject
     if check.is_below_noise:
         text += f" are far smaller than the noise ({check.size:.1g} of it)"
         if check.has_inflated_noise:
@@ -552,7 +553,7 @@ def describe_time_scale(check: ResidualCheck, time_unit: str) -> str:
     # White noise in place of something slow has too much power at high frequencies.
     is_misleading = found is not None and found.excursion < 0 and check.suggests_coloured_noise
     if found is None or is_misleading or found.periodogram_p_value > SIGNIFICANCE_LEVEL or not found.period > 0:
-        return "slower than the sampling interval"
+        return "on time scales longer than the sampling interval"
     period = format_quantity(found.period, time_unit or "(in units of t)")
     return f"with periods {'above' if found.excursion > 0 else 'below'} {period}"
 
@@ -600,7 +601,7 @@ def _describe_effect(check: ResidualCheck, widening: float) -> str:
     if check.whiteness is not None and check.whiteness.innovations and check.std_error_inflation < 1.05:
         # With free functions, the effect on standard errors is unknown.
         return "; intervals of parameters may be too narrow"
-    return "; this does not affect the intervals of parameters"
+    return "; parameter intervals need not be widened"
 
 
 def _describe_remedy(check: ResidualCheck) -> str:

@@ -406,6 +406,12 @@ class ResidualCheck:
         return f"{self.name} of record {self.record}" if self.record else self.name
 
     @property
+    def subject(self) -> str:
+        """What is tested, in words: residuals, or innovations, of the observable."""
+        kind = "innovations" if self.whiteness is not None and self.whiteness.innovations else "residuals"
+        return f"{kind} of {self.title}"
+
+    @property
     def is_autocorrelated(self) -> bool:
         """Whether residuals are significantly and positively correlated over time, and enough to matter."""
         # Slow oscillations have a strong negative autocorrelation at half a period.

@@ -620,7 +620,7 @@ _INTERVAL_SOURCES = {
     "normal": "interval from the normal approximation",
     "profile": "interval from the profile likelihood",
     "rival": "interval contains other optima",
-    "bound": "interval includes other profiles",
+    "bound": "interval also holds if other parameters leave their bounds",
 }
 #: Half-width of figures of the evidence, in standard errors.
 _WIDTH_STD = 3.3

@@ -159,7 +159,7 @@ def summary(fit: Fit) -> Summary:
     shares = fit.diagnosis.explained_variance
     others |= {f"variance explained ({name}){minimum}": format_percent(share) for name, share in shares.items()}
     others |= {
-        f"residuals of {check.title}": "-" if check.name in constant else check.verdict
+        check.subject: "-" if check.name in constant else check.verdict
         for check in fit.diagnosis.checks
         if check.looked
     }

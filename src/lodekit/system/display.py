@@ -329,21 +329,21 @@ _SUBSCRIPT_DIGITS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"
 def split_subscript(name: str) -> tuple[str, list[str]]:
     """Return a name without its subscript, and the parts of the subscript.
 
-    Trailing digits, and the parts after underscores, are subscripts.
+    The first digit with everything after it, and the parts after underscores, are subscripts.
 
     Examples
     --------
-    >>> split_subscript("f1"), split_subscript("theta_max"), split_subscript("TH1_in"), split_subscript("x")
-    (('f', ['1']), ('theta', ['max']), ('TH', ['1', 'in']), ('x', []))
+    >>> split_subscript("f1"), split_subscript("theta_max"), split_subscript("TH1_in"), split_subscript("R2a")
+    (('f', ['1']), ('theta', ['max']), ('TH', ['1', 'in']), ('R', ['2a']))
     """
     head, _, tail = name.translate(_SUBSCRIPT_DIGITS).strip("_").partition("_")
-    digits = head[len(head.rstrip("0123456789")) :]
+    digits = re.findall(r"\d.*|$", head)[0]
     head = head[: len(head) - len(digits)] or digits
     return head, [part for part in ("" if digits == head else digits, *tail.split("_")) if part]
 
 
 def format_latex_name(name: str) -> str:
-    r"""Return a name as LaTeX: Greek letters by name, trailing digits and parts after an underscore as subscript.
+    r"""Return a name as LaTeX: Greek letters by name; digits, and parts after an underscore, as subscript.
 
     Examples
     --------
@@ -420,7 +420,7 @@ def equations_to_mathml(system: System) -> list[str]:
 
 
 def name_to_mathml(name: str, role: str = "") -> str:
-    """Return a name as MathML: Greek letters by name; trailing digits and parts after an underscore as subscript.
+    """Return a name as MathML: Greek letters by name; digits, and parts after an underscore, as subscript.
 
     Examples
     --------
