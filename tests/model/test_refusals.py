@@ -207,7 +207,7 @@ def call(function: Any, *values: Any, **arguments: Any) -> Any:
         (lambda: lk.LODEGP(LAG, inputs={"u": "zoh"}), r"got 'zoh'; did you mean 'hold'\?"),
         (
             lambda: call(lk.LODEGP, LAG, inputs={"u": SHORT}),
-            r'"hold"}, got ndarray for u; .*: fit\(t, {"y": y, "u": u}\)$',
+            r'"hold"}, got ndarray for u; .*: fit\(t, {"u": u, \.\.\.}\)$',
         ),
         (lambda: call(lk.LODEGP, LAG, inputs={"u": (SHORT, SHORT)}), "got tuple for u; pass samples to fit"),
         (

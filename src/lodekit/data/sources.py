@@ -327,9 +327,7 @@ def read_records(
         own = schemas[first : first + len(tables)]
         first += len(tables)
         read = _read_out_of_core if large else _read_in_memory
-        # A channel without a column may have one in another file of the record.
-        measured = [channel for plan in own for channel in plan.columns.values]
-        records[name], orders, found = read(tables, own, replace(options, never=(*options.never, *measured)))
+        records[name], orders, found = read(tables, own, options)
         for said, more in zip(found, check_time_order(own, orders, options.argument_syntax), strict=True):
             said.extend(more)
         notes += found
@@ -603,7 +601,10 @@ def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedDa
     tables = {where: table for _, own in groups for where, table in own.items()}
     plans, told = infer_schemas(tables, request)
     joined, remarks = merge_complementary_files(groups, plans) if request.records is None else (groups, [])
-    records, notes = read_records(joined, plans, request, large=_exceeds_memory_limit(tables))
+    # If records were joined, a channel without a column in one of them is measured in another.
+    elsewhere = [name for plan in plans for name in plan.columns.values] if remarks else []
+    options = replace(request, never=(*request.never, *elsewhere))
+    records, notes = read_records(joined, plans, options, large=_exceeds_memory_limit(tables))
     kept = {name: unit for name, unit in {**request.units, **told}.items() if name in channels or name == "t"}
     asked = {**({} if request.time is None else {"t": request.time}), **(request.columns or {})}
     places = {name: str(column) for name, column in asked.items()}

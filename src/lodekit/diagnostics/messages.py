@@ -318,10 +318,10 @@ def _describe_equivalent_parameters(
     ]
 
 
-def _describe_rivals(rivals: Sequence[AlternativeOptimum], estimates: Mapping[str, Estimate]) -> list[str]:
+def _describe_alternatives(optima: Sequence[AlternativeOptimum], estimates: Mapping[str, Estimate]) -> list[str]:
     """Return one sentence on parameters that can exchange their values, and one on all other optima."""
     found, others = [], []
-    for values, below in ((each.values, each.below) for each in rivals):
+    for values, below in ((each.values, each.below) for each in optima):
         if all(estimates[name].note == NOT_IDENTIFIED_MESSAGE for name in values):
             continue
         listed = join_list([f"{name} = {value:.4g}" for name, value in values.items()])
@@ -412,7 +412,7 @@ def collect_warnings(
     found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates, unneeded, counts)]
     equivalent = [each for each in diagnosis.alternatives if each.is_twin]
     found += _describe_equivalent_parameters(system, measured, equivalent, estimates)
-    found += _describe_rivals([each for each in diagnosis.alternatives if not each.is_twin], estimates)
+    found += _describe_alternatives([each for each in diagnosis.alternatives if not each.is_twin], estimates)
     factors = [diagnosis.widening.get(name, 1.0) for name, each in estimates.items() if each.has_interval]
     largest, is_shared = max(factors, default=math.nan), layout.n_noise_levels == 1
     found += residual_warnings(checks, prior.noise, clock, widening=largest)

@@ -134,10 +134,9 @@ def _iterate_channels(system: System, argument: str, kinds: object, example: str
                 "an equation"
             )
         if not isinstance(kind, str):
-            output = next((each for each in system.plain_channels if each != name), "y")
             raise LodekitError(
                 f"expected {argument}= with the kind of each channel, such as {example}, got {type(kind).__name__} for "
-                f'{name}; pass samples to fit: fit(t, {{"{output}": {output}, "{name}": {name}}})'
+                f'{name}; pass samples to fit: fit(t, {{"{name}": {name}, ...}})'
             )
         yield name, kind
 

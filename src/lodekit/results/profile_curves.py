@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +10,9 @@ import numpy as np
 from lodekit.diagnostics.profile_likelihood import CHI2_95_HALF, ObjectiveSurface, profile_point
 from lodekit.fitting.global_search import GlobalSearch
 from lodekit.support.arguments import Array
+
+#: Heights and points by the move of a parameter.
+_Curve = dict[float, tuple[float, Array]]
 
 
 def trace_highest_profile(
@@ -23,7 +26,7 @@ def trace_highest_profile(
     than expected, a second pass leads back inwards.
     """
     x, longest = surface.optimum_point, 2.0 * width / (points - 1)
-    known, search = dict[float, tuple[float, Array]](), GlobalSearch.around(surface.objective, x)
+    known, search = _Curve(), GlobalSearch.around(surface.objective, x)
 
     def improve(move: float, starts: Sequence[Array]) -> bool:
         before, target = found.get(move, (-np.inf, x)), float(x[position]) + move
@@ -74,15 +77,12 @@ def trace_highest_profile(
     return moves, np.array([known[move][0] for move in moves.tolist()])
 
 
-def _height_at(curve: Mapping[float, tuple[float, Array]], move: float) -> float:
+def _height_at(curve: _Curve, move: float) -> float:
     """Return the interpolated height of a curve; minus infinity beyond its ends."""
-    moves = sorted(curve)
-    heights = [curve[each][0] for each in moves]
-    return float(np.interp(move, moves, heights, -np.inf, -np.inf)) if moves else -np.inf
+    heights = [curve[each][0] for each in sorted(curve)]
+    return float(np.interp(move, sorted(curve), heights, -np.inf, -np.inf)) if curve else -np.inf
 
 
-def _above(
-    curve: Mapping[float, tuple[float, Array]], other: Mapping[float, tuple[float, Array]]
-) -> dict[float, tuple[float, Array]]:
+def _above(curve: _Curve, other: _Curve) -> _Curve:
     """Return the points of a curve that are not below another one."""
     return {move: pair for move, pair in curve.items() if not pair[0] < _height_at(other, move)}
