@@ -211,7 +211,7 @@ def test_a_fit_shows_verdict_certificate_and_validation(fitted: Visitor) -> None
 
 
 def test_a_slider_moves_the_curve(fitted: Visitor) -> None:
-    before = fitted.page.get_by_text("Posterior mean at these values").inner_text()
+    before = fitted.page.get_by_text("Curve at these parameter values").inner_text()
     slider = fitted.page.get_by_role("slider").first
     slider.focus()
     for _ in range(20):
@@ -219,7 +219,7 @@ def test_a_slider_moves_the_curve(fitted: Visitor) -> None:
     fitted.page.wait_for_function(
         "before => ![...document.querySelectorAll('p')].some(p => p.innerText === before)", arg=before
     )
-    assert "log evidence" in fitted.page.get_by_text("Posterior mean at these values").inner_text()
+    assert "log evidence" in fitted.page.get_by_text("Curve at these parameter values").inner_text()
 
 
 def test_what_a_process_without_equations_does_is_told_on_request(fitted: Visitor) -> None:
@@ -376,7 +376,7 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(place: tuple[Any, st
     phone.take_example("heating")
     phone.sees("any one of f1, f2 or u")
     phone.simulate()
-    phone.sees("Posterior mean at these values")
+    phone.sees("Curve at these parameter values")
     script = "() => document.querySelector('[data-testid=stMain]').scrollWidth - window.innerWidth"
     assert phone.page.evaluate(script) <= 0
     ground = phone.page.evaluate(
