@@ -479,8 +479,10 @@ def continue_profiles(
     """
     found, search = list[tuple[int, ProfilePath]](), GlobalSearch.around(objective, optimum.x)
     for k in sorted({place for place, _ in paths}):
-        mine = (path for place, path in paths if place == k)
+        mine = [path for place, path in paths if place == k]
         own = [x[k] for path in mine for x, _ in _points_above_drop(path, CHI2_95_HALF)]
+        # Nothing is beyond a side on which the profile does not fall.
+        open_ends = [path[-1][0][k] - optimum.x[k] for path in mine if path[-1][1] >= -CHI2_95_HALF]
         others = [
             points
             for number, path in paths
@@ -489,6 +491,8 @@ def continue_profiles(
         ]
         surface = ObjectiveSurface(objective, optimum, information, [k], "relearned")
         for sign in (-1, 1):
+            if any(sign * end > 0.0 for end in open_ends):
+                continue
             edge = max(sign * value for value in own)
             # With this parameter held, points of other profiles may rise. Intervals are located to 5 %.
             beyond = edge + 0.05 * (edge - sign * float(optimum.x[k]))
