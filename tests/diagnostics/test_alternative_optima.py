@@ -139,7 +139,8 @@ def test_exchanged_values_lead_to_the_advice_to_bound_one_of_them() -> None:
     gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": u})
     (warning,) = (text for text in gp.warnings_ if "other values" in text or "exchange" in text)
     name = max(gp.parameters_, key=lambda each: gp.parameters_[each].value)
-    match = re.fullmatch(rf"p and q can exchange .* bound one of them, for example {name} > (.*), to .*", warning)
+    pattern = rf"the parameters p and q can exchange .* bound one of them, for example {name} > (.*), to .*"
+    match = re.fullmatch(pattern, warning)
     assert match is not None
     low, high = sorted(each.value for each in gp.parameters_.values())
     assert low < float(match[1]) < high

@@ -330,8 +330,8 @@ def _describe_alternatives(optima: Sequence[AlternativeOptimum], estimates: Mapp
         if len(partners) == len(values):
             low, high = sorted(next(iter(partners.items())), key=old.__getitem__)
             found.append(
-                f"{join_list([*old])} can exchange their values: {listed} fit equally well; bound one of them, for "
-                f"example {high} > {(old[low] + old[high]) / 2:.3g}, to determine which is which"
+                f"the parameters {join_list([*old])} can exchange their values: {listed} fit equally well; bound one "
+                f"of them, for example {high} > {(old[low] + old[high]) / 2:.3g}, to determine which is which"
             )
         else:
             others.append(f"{listed} (less likely by {below:.1f} nats)" if below > 0.05 else listed)
