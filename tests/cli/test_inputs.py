@@ -148,6 +148,34 @@ def test_predictions_use_the_inputs_of_a_file_after_the_record(folder: Path) -> 
 
 
 @pytest.mark.usefixtures("driven")
+def test_mappings_for_a_model_name_its_channels(folder: Path) -> None:
+    (folder / "later.csv").write_text("t,u\n40,3\n60,3\n")
+    commands = ("predict", "--at", "later.csv"), ("predict", "--to", "60"), ("simulate", "later.csv"), ("watch", "-")
+    for command, *options in (*commands, ("validate", "log.csv")):
+        done = run(command, "driven", *options, "--map", "v=u", cwd=folder)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "error: --map: unknown name 'v'; expected a channel (y, u)\n"
+
+
+@pytest.mark.usefixtures("driven")
+def test_the_time_in_a_file_of_inputs_is_found_by_its_mapping(folder: Path) -> None:
+    (folder / "moments.csv").write_text("moment,u\n40,3\n60,3\n")
+    done = run("predict", "driven", "--at", "moments.csv", cwd=folder)
+    assert done.returncode == 2
+    assert "--dt STEP; otherwise --map t=COLUMN" in done.stderr
+    done = run("predict", "driven", "--at", "moments.csv", "--map", "t=moment", cwd=folder)
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["t", "40.0", "60.0"]
+
+
+def test_inputs_after_the_last_of_several_records(folder: Path) -> None:
+    (folder / "short.csv").write_text("\n".join((folder / "log.csv").read_text().split("\n")[:25]))
+    options = ("--out", "pair", "--restarts", "1", "-q", "--no-figures")
+    assert run("fit", "driven.toml", "log.csv", "short.csv", *options, cwd=folder).returncode == 0
+    (folder / "more.csv").write_text("t,u\n23,3\n60,3\n")
+    assert "after t = 23, inputs are those in more.csv" in run("predict", "pair", "--at", "more.csv", cwd=folder).stderr
+
+
+@pytest.mark.usefixtures("driven")
 def test_predictions_mention_inputs_that_keep_their_last_values(folder: Path) -> None:
     (folder / "times.txt").write_text("5\n60\n")
     for command, *options in (("predict", "--to", "60"), ("predict", "--at", "times.txt"), ("sample", "--to", "60")):

@@ -187,11 +187,14 @@ def parse_numbers(options: Sequence[str], option_name: str) -> dict[str, float]:
     return numbers
 
 
-def read_mapping(options: list[str] | None) -> dict[str, str]:
-    """Return the columns by channel that ``--map`` assigns."""
-    from lodekit.data.tables import parse_mapping
+def read_mapping(options: list[str] | None, gp: lk.LODEGP | None = None) -> dict[str, str]:
+    """Return the columns by channel that ``--map`` assigns; raise if a fitted model has no such channel."""
+    from lodekit.data.tables.columns import ArgumentSyntax, check_mapping_names, parse_mapping
 
-    return parse_mapping(options or [])
+    found = parse_mapping(options or [])
+    if gp is not None:
+        check_mapping_names(found, gp.system.plain_channels, ArgumentSyntax(in_shell=True))
+    return found
 
 
 def parse_pairs(options: Sequence[str], option_name: str, expected: str) -> dict[str, str]:
@@ -221,15 +224,18 @@ def prediction_times(
     at: Path | None,
     record: str | None = None,
     default_count: int = 200,
+    columns: dict[str, str] | None = None,
 ) -> dict[str, Array]:
     """Return the times of ``--from``, ``--to``, ``--n`` or ``--at`` by record; by default its window."""
     import numpy as np
+
+    from lodekit.workflow.new_data import read_times
 
     names = gp.records_ if record is None else gp.fit_.for_record(record).record_names
     if at is not None:
         if start is not None or stop is not None or count is not None:
             raise LodekitError("expected --at FILE, or --from, --to and --n, got both")
-        return dict.fromkeys(names, _read_times_file(gp, at))
+        return dict.fromkeys(names, read_times(gp, at, columns))
     times, clock, count = {}, gp.fit_.clock, count or default_count
     for name in names:
         window = gp.fit_.for_record(name).measurements.window
@@ -251,23 +257,6 @@ def parse_range(
     return low, high
 
 
-def _read_times_file(gp: lk.LODEGP, path: Path) -> Array:
-    import numpy as np
-
-    from lodekit.data.tables import read_table, read_time_list
-
-    times_and_origin = read_time_list(path)
-    if times_and_origin is None:
-        table = read_table(path, ())
-        times_and_origin = table.times, table.origin
-    times, origin = times_and_origin
-    if origin is None:
-        return times
-    clock = gp.fit_.clock
-    start = clock.parse_time(origin, f"{path}, its first time,")
-    return np.asarray(start + clock.conversion_from_seconds.convert_difference(times))
-
-
 def read_planned_inputs(
     gp: lk.LODEGP, times: dict[str, Array], at: Path | None, columns: dict[str, str] | None = None
 ) -> dict[str, tuple[Array, Array]]:
@@ -275,7 +264,8 @@ def read_planned_inputs(
     from lodekit.workflow.new_data import find_input_columns, read_inputs
 
     planned = [] if at is None else find_input_columns(gp, at, columns)
-    for name, own in times.items():
+    # Responses to planned inputs start from the last record.
+    for name, own in list(times.items())[-1 if planned else 0 :]:
         part = gp.fit_.for_record(name)
         known = {each: signal.times[-1] for each, signal in part.measurements.inputs.items() if len(signal.times) > 1}
         end = max(part.measurements.window[1], *known.values(), -math.inf)

@@ -250,8 +250,8 @@ def _write_results(
 
     if notes and fit_run.notes:
         arguments.print_message("\n  ".join([f"{fit_run.source}:", *fit_run.notes]))
-    contents = pipeline.compute_results(fit_run, figures=figures, data=data)
-    for remark in pipeline.explain_missing_results(fit_run.gp, figures=figures):
+    contents, remarks = pipeline.compute_results(fit_run, figures=figures, data=data)
+    for remark in remarks:
         arguments.print_message(remark)
     aside = None if force else back_up_files(folder, contents, pipeline.RESULT_FILES)
     if aside is not None and not quiet:

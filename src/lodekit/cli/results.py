@@ -57,16 +57,17 @@ def predict(
     if ahead is not None:
         if start is not None or stop is not None or at is not None or count is not None:
             raise LodekitError("--ahead predicts at the times of the record; remove --from, --to, --n and --at")
-        columns = forecast_table(gp, arguments.parse_horizon(ahead), observable or None, record)
+        table = forecast_table(gp, arguments.parse_horizon(ahead), observable or None, record)
     else:
-        times = arguments.prediction_times(gp, start, stop, count, at, record)
-        if inputs := arguments.read_planned_inputs(gp, times, at, arguments.read_mapping(mapping)):
+        columns = arguments.read_mapping(mapping, gp)
+        times = arguments.prediction_times(gp, start, stop, count, at, record, columns=columns)
+        if inputs := arguments.read_planned_inputs(gp, times, at, columns):
             record, names = arguments.choose_record(gp, record) or gp.records_[0], observable or gp.fit_.setup.channels
             mean, std = gp.simulate(times[record], inputs, "end", names, return_std=True, record=record, as_frame=False)
-            columns = mean_std_table(gp, times[record], names, mean, std)
+            table = mean_std_table(gp, times[record], names, mean, std)
         else:
-            columns = prediction_table(gp, times, observable or None)
-    arguments.write_output(json.dumps(columns) + "\n" if as_json else to_csv(columns), out)
+            table = prediction_table(gp, times, observable or None)
+    arguments.write_output(json.dumps(table) + "\n" if as_json else to_csv(table), out)
 
 
 def sample(
@@ -180,7 +181,7 @@ def simulate(
             options = "--noise, --set, --lengthscale, --param"
             raise LodekitError(f"a fitted model has estimated values; expected no {options}")
         gp = read_model(source)
-        signals = read_inputs(gp, inputs, arguments.read_mapping(mapping), timezone)
+        signals = read_inputs(gp, inputs, arguments.read_mapping(mapping, gp), timezone)
         arguments.write_output(to_csv(_simulate_response(gp, signals, state, record, start, stop, count)), out)
         return
     if os.path.isdir(source) or Path(source).suffix == ".lodekit":  # equations may be longer than any name of a file
@@ -322,7 +323,7 @@ def validate(
         raise LodekitError(f"expected a PNG file for --plot, such as {plot.with_suffix('.png')}, got {plot}")
     gp = read_model(model)
     found = gp.validate(
-        read_record(gp, data, arguments.read_mapping(mapping), dt, (first, last), timezone, split_gaps=split_gaps),
+        read_record(gp, data, arguments.read_mapping(mapping, gp), dt, (first, last), timezone, split_gaps=split_gaps),
         given=arguments.parse_names(given) or None,
         start=int(start) if start.isdigit() else start,
         ahead=[arguments.parse_horizon(part) for part in map(str.strip, ahead.split(",")) if part],

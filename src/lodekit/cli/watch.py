@@ -60,7 +60,7 @@ def watch(
         record = arguments.choose_record(gp, record)
     stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
     horizon = None if ahead is None else parse_time_horizon(ahead, gp.fit_.clock.unit)
-    columns = arguments.read_mapping(mapping) or None
+    columns = arguments.read_mapping(mapping, gp) or None
     rows = monitor_rows(
         gp, stream, _open_stream(data), columns, timezone, horizon=horizon, once=once, split_gaps=split_gaps
     )

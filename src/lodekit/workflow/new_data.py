@@ -8,15 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from lodekit.data.follow import TableRow, follow_file, follow_pipe, follow_rows
-from lodekit.data.sources import LoadedData, ReadOptions, load_data
+from lodekit.data.sources import LoadedData, ReadOptions, infer_schemas, load_data
 from lodekit.data.tables import read_time_list
 from lodekit.data.tables.columns import resolve_columns, reuse_columns
-from lodekit.data.tables.reader import TableSchema, open_table
+from lodekit.data.tables.reader import TableSchema, open_table, read_all
+from lodekit.data.tables.strings import prefix_errors
 from lodekit.errors import DataError, LodekitError
 from lodekit.model import LODEGP
 from lodekit.prior.observables import table_checks
 from lodekit.results.stream.stream import Stream
+from lodekit.support.arguments import Array
 from lodekit.support.labels import find_time_zone
 from lodekit.support.text import format_quantity
 from lodekit.uncertainty.forecast_errors import median_step
@@ -60,6 +64,23 @@ def read_record(
     return load_data(names[0] if len(names) == 1 else names, channels=gp.system.plain_channels, **options)
 
 
+def read_times(gp: LODEGP, path: Path, columns: Mapping[str, str] | None = None) -> Array:
+    """Return the times in a file, one per line or in a column of a table, in the time of a fit."""
+    clock = gp.fit_.clock
+    if (listed := read_time_list(path)) is not None:
+        times, origin = listed
+        if origin is None:
+            return times
+        start = clock.parse_time(origin, f"{path}, its first time,")
+        return np.asarray(start + clock.conversion_from_seconds.convert_difference(times))
+    with prefix_errors(str(path)):
+        table = open_table(path)
+    own = {name: column for name, column in {**columns_of_fit(gp, path), **(columns or {})}.items() if name == "t"}
+    (schema,), _ = infer_schemas({str(path): table}, ReadOptions((), columns=own, **read_options_of_fit(gp)))
+    with prefix_errors(str(path)):
+        return read_all(table, schema, ()).times
+
+
 def find_input_columns(gp: LODEGP, path: str | Path, columns: Mapping[str, str] | None = None) -> list[str]:
     """Return the known inputs of a model that have a column in a file."""
     known = list(gp.fit_.measurements.inputs)
@@ -78,7 +99,8 @@ def read_inputs(
     if not known:
         raise LodekitError("this model has no known inputs; expected one that was fitted with --input u=hold")
     of_fit = {name: column for name, column in columns_of_fit(gp, path).items() if name in (*known, "t")}
-    options = {"columns": of_fit | dict(columns or {}) or None, **read_options_of_fit(gp, timezone)}
+    own = of_fit | {name: column for name, column in (columns or {}).items() if name in (*known, "t")}
+    options = {"columns": own or None, **read_options_of_fit(gp, timezone)}
     data = load_data(str(path), channels=known, **options).measurements
     if data.sufficient_statistics is not None:
         raise LodekitError(f"{path} has too many rows to be kept; expected fewer")
