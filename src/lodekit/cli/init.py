@@ -128,7 +128,8 @@ def _propose_from_data(
         raise LodekitError(f"{data}: expected columns of numbers that change, found none beside the time")
     if not yes and is_terminal():
         guesses = [_ask_role(guess) for guess in guesses]
-    before = [f"correct {data.name}" for guess in guesses if guess.column.problem][:1]
+    problems = [each.problem for each in (look.time, *(guess.column for guess in guesses)) if each and each.problem]
+    before = [f"correct {data.name}"] if problems else []
     if look.time is None and dt is None:
         before.append("write the sampling interval into the file, dt = ...")
     if look.clock_change and not texts["timezone"]:
@@ -142,6 +143,7 @@ def _propose_from_data(
         arguments.print_message(
             "the proposed equations are only a first guess, with one time constant for each output; write your own"
         )
+    texts["split_gaps"] = texts["split_gaps"] or bool(look.gaps)
     return propose_system_file(look, guesses, equations.strip(), parameters, channels, mapping=where, **texts), before
 
 
@@ -161,6 +163,10 @@ def _describe_columns(
         step = ": give the sampling interval, --dt 0.1" if dt is None else f"; dt = {dt:g}"
         time = f"there is no time column{step}"
     lines = [f"{data.name}: {preview.n_rows} rows; {time}"]
+    if preview.time is not None and preview.time.problem:
+        lines.append(f"the time cannot be read yet: {preview.time.problem}")
+    if preview.gaps:
+        lines.append(f"the log has {preview.gaps}: split_gaps = true starts a new record after each")
     if preview.record_column:
         lines.append(f"records: column {preview.record_column} changes when times start again")
     for guess in roles:

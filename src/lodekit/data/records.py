@@ -17,7 +17,7 @@ import numpy as np
 
 from lodekit.data.inputs import GAP_RATIO, InputSignal, is_logged_every_row
 from lodekit.data.observations import Observations, TimeSeries, concatenate_series, find_input_samples
-from lodekit.data.row_store import OutOfCoreRows, extract_inputs, missing_outputs_error
+from lodekit.data.row_store import OutOfCoreRows, extract_inputs, missing_outputs_error, two_values_error
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 from lodekit.support.arguments import Array
@@ -282,7 +282,7 @@ def _input_from_samples(name: str, times: Array, values: Array, kind: str, missi
     again = np.setdiff1d(np.arange(len(times)), first)
     for row in again:
         if values[row] != values[first[np.searchsorted(places, times[row])]]:
-            raise DataError(f"the input {name} has two different values at t = {times[row]:g}; expected one")
+            raise two_values_error(name, float(times[row]))
     return InputSignal(places, values[first], kind, missing)  # type: ignore[arg-type]
 
 
@@ -553,7 +553,7 @@ def split_at_gaps(records: Mapping[str, Measurements], inputs: Collection[str] =
             raise DataError("a record with so many rows cannot be split at gaps; expected fewer rows, or split files")
         times = np.unique(np.concatenate([item.times for item in part.series]))
         samples = [item.times for item in part.series if item.observable in inputs]
-        gaps = [_find_gaps(own) for own in (times, *samples) if is_logged_every_row(len(times), len(own))]
+        gaps = [find_gaps(own) for own in (times, *samples) if is_logged_every_row(len(times), len(own))]
         starts, stops = np.unique(np.concatenate([[(-np.inf, -np.inf)], *gaps, [(np.inf, np.inf)]]), axis=0).T
         pieces = []
         for low, high in zip(np.maximum.accumulate(stops)[:-1], starts[1:], strict=True):
@@ -581,7 +581,7 @@ def _select_window(item: TimeSeries, times: Array, n_times: int, is_input: bool)
     return replace(found, times=np.maximum(found.times, times[0]))
 
 
-def _find_gaps(times: Array) -> Array:
+def find_gaps(times: Array) -> Array:
     """Return the start and stop of each gap, shape (gaps, 2).
 
     Shapes: times (n,).

@@ -228,9 +228,10 @@ def _infer_dates(
     """Return the schemas with the formats of their dates and one common origin."""
     dated, firsts, since = [], [], options.since
     zone = find_time_zone(options.timezone) if options.timezone else since.tzinfo if since else None
+    others = [(table, plan.columns.time) for table, plan in zip(tables.values(), plans, strict=True)]
     for table, plan in zip(tables.values(), plans, strict=True):
         with prefix_errors(plan.table_name):
-            own, first = detect_dates(table, plan)
+            own, first = detect_dates(table, plan, others)
             if unix := None if own.time_unit else find_unix_times(table, plan.columns.time):
                 unit, seconds, start = unix
                 if options.is_dated is not False:

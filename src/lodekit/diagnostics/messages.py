@@ -26,14 +26,8 @@ from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.setup import FitSetup
 from lodekit.inference.engine import Posterior
 from lodekit.prior.compile import ScalarFunctions
-from lodekit.support.text import (
-    as_sentence,
-    format_below,
-    format_probability,
-    format_quantity,
-    join_list,
-    to_json_values,
-)
+from lodekit.support.text import as_sentence, format_below, format_probability, join_list, to_json_values
+from lodekit.support.units import format_duration
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import AT_BOUND, AT_BOUND_MESSAGES, NOT_IDENTIFIED_MESSAGE, Estimate
 
@@ -140,7 +134,7 @@ def _gap_change_warning(name: str, signal: InputSignal, part: Measurements, cloc
     if moved is None:
         return ""
     more = f", and in {moved.n_gaps - 1} more" if moved.n_gaps > 1 else ""
-    lasting = format_quantity(moved.stop - moved.start, clock.unit, 3)
+    lasting = format_duration(moved.stop - moved.start, clock.unit, 3)
     return (
         f"input {name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} during a gap of {lasting} "
         f"(between {clock.format_times(moved.start, moved.stop)}){more}, at an unknown time: split the record at gaps "
@@ -503,7 +497,7 @@ def describe_input_correlation(check: ResidualCheck, name: str, time_unit: str =
     found = None if check.whiteness is None else check.whiteness.links.get(name)
     if found is None:
         return ""
-    lag = f" at a lag of {format_quantity(found.delay, time_unit)}" if found.delay else ""
+    lag = f" at a lag of {format_duration(found.delay, time_unit)}" if found.delay else ""
     return f"with {name} ({found.correlation:.2f}{lag}): the equations do not describe its effect correctly"
 
 
@@ -526,7 +520,7 @@ def describe_time_scale(check: ResidualCheck, time_unit: str) -> str:
     is_misleading = found is not None and found.excursion < 0 and check.suggests_coloured_noise
     if found is None or is_misleading or found.periodogram_p_value > SIGNIFICANCE_LEVEL or not found.period > 0:
         return "slower than the sampling interval"
-    period = format_quantity(found.period, time_unit or "(in units of t)")
+    period = format_duration(found.period, time_unit or "(in units of t)")
     return f"with periods {'above' if found.excursion > 0 else 'below'} {period}"
 
 

@@ -33,7 +33,7 @@ from lodekit.diagnostics.residual_tests import (
     ljung_box_test,
 )
 from lodekit.support.arguments import Array
-from lodekit.support.text import format_quantity
+from lodekit.support.units import format_duration
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 from lodekit.uncertainty.forecast_errors import effective_sample_size, median_step
 
@@ -173,7 +173,7 @@ def _find_correlated_inputs(
     for name, signal in inputs.items() if check.is_correlated else ():
         change, window = _correlate_with_changes(times, residuals, signal)
         if abs(change) > (abs(check.whiteness.links[name].correlation) if name in found else MIN_CORRELATION):
-            how = f"changes of {name} over {format_quantity(window, time_unit)} ({change:.2f})"
+            how = f"changes of {name} over {format_duration(window, time_unit)} ({change:.2f})"
             found[name] = f"with {how}: the equations do not describe its effect correctly"
     return found
 

@@ -37,7 +37,8 @@ from lodekit.results.simulation import compile_from_record
 from lodekit.results.summary import MIN_EXPLAINED, describe_channel_validation, describe_initial_state
 from lodekit.support.arguments import Array
 from lodekit.support.progress import track_progress
-from lodekit.support.text import as_sentence, format_count, format_percent, format_quantity, join_list, to_json_values
+from lodekit.support.text import as_sentence, format_count, format_percent, join_list, to_json_values
+from lodekit.support.units import format_duration
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 from lodekit.uncertainty.forecast_errors import median_step
 
@@ -473,7 +474,7 @@ def _validate_record(
     inputs = {f"{key} of record {name}" if name else key: signal for key, signal in record.inputs.items()}
     gaps = tuple(input_gap_warnings(record, fit.clock))
     if count == 0 and previous and record.inputs and (delay := _gap_after(previous, record)):
-        lasting = format_quantity(delay, fit.clock.unit, 3)
+        lasting = format_duration(delay, fit.clock.unit, 3)
         gaps += (f"inputs are unknown between the fitted record and this one ({lasting}), and keep their last values",)
     return Validation(rated, words, (*record.inputs, *known), fit.labels.units, inputs, doubts, fit.labels.origin, gaps)
 

@@ -22,7 +22,7 @@ from lodekit.prior.observables import table_checks
 from lodekit.results.stream.stream import Stream
 from lodekit.support.arguments import Array
 from lodekit.support.labels import find_time_zone
-from lodekit.support.text import format_quantity
+from lodekit.support.units import format_duration
 from lodekit.uncertainty.forecast_errors import median_step
 from lodekit.workflow.pipeline import date_column
 
@@ -149,7 +149,7 @@ def monitor_rows(
         else:
             step, previous = item[1] - previous, item[1]
             if step > 6.0 * last_step and (split_gaps or gp.fit_.measurements.inputs):
-                length = format_quantity(step, gp.fit_.clock.unit, 3)
+                length = format_duration(step, gp.fit_.clock.unit, 3)
                 effect = "inputs are assumed constant during the gap, which may cause alarms; try --split-gaps"
                 if split_gaps:
                     effect = "a new record starts"
