@@ -294,7 +294,7 @@ def prepare_fit(
     dt: float | None = None,
     window: tuple[Any, Any] = (None, None),
     records: str | None = None,
-    split_gaps: bool = False,
+    split_gaps: bool | None = None,
     timezone: str | None = None,
     missing: Sequence[float] | None = None,
     in_shell: bool = False,
@@ -333,7 +333,7 @@ def prepare_fit(
         default_dt=file.dt,
         window=window,
         records=records or file.records or None,
-        split_gaps=split_gaps or file.split_gaps,
+        split_gaps=file.split_gaps if split_gaps is None else split_gaps,
         timezone=timezone or file.timezone,
         missing=missing or file.missing or None,
         inputs=tuple(gp.inputs or ()),
@@ -375,6 +375,9 @@ def read_model(path: str | Path) -> LODEGP:
             f"expected a fitted model, or the folder that lodekit fit has written, got the system file {place}; "
             f"lodekit inspect {place} shows what its equations imply, lodekit fit {place} DATA makes a model"
         )
+    folder = Path(f"{place}-fit")
+    if not place.exists() and (folder / MODEL_FILE).exists():
+        raise LodekitError(f"{place} was not found; did you mean {folder}, which lodekit fit has written?")
     if os.path.isdir(place) and not (place / MODEL_FILE).exists():
         raise LodekitError(f"expected a folder that lodekit fit has written, {place} has no {MODEL_FILE} in it")
     return LODEGP.load(place)
