@@ -61,7 +61,10 @@ TimezoneOption = Annotated[
 FirstOption = Annotated[str | None, Option("--from", help="Omit rows before this time or date.")]
 LastOption = Annotated[str | None, Option("--to", help="Omit rows after this time, or after this day.")]
 ModelArgument = Annotated[Path, Argument(help="A saved model, or a folder written by lodekit fit.")]
-OutOption = Annotated[Path | None, Option("--out", "-o", help="Output file; standard output by default.")]
+OutOption = Annotated[
+    Path | None,
+    Option("--out", "-o", help="Output file, which replaces one with the same columns; standard output by default."),
+]
 #: What to use instead of commands that do not exist.
 _OTHER_COMMANDS = {"report": "lodekit fit, which writes report.html", "diagnose": "lodekit fit and lodekit check"}
 

@@ -322,7 +322,8 @@ def make_report(
     every = parse_units(gp.fit_, units)
     subject = ReportContext(gp, every, str(source), check_truth(truth), check_span(span, gp.fit_.setup.default_window))
     named = f"Fit to {source}" if source else "Fit of a linear ODE system"
-    page = HtmlPage(title or gp.fit_.labels.title or named, _lead_sentence(subject))
+    advice = "cli_advice.txt" if command else ""
+    page = HtmlPage(title or gp.fit_.labels.title or named, _lead_sentence(subject), advice=advice)
     page.add_section("Verdict")
     _add_warnings(page, subject)
     _add_estimates_in_words(page, subject, notes)
@@ -344,7 +345,7 @@ def make_report(
         add_residuals_section(page, part)
     for name, found in check_validation(validation).items():
         page.add_section(f"Validation: {name}" if name else "Validation")
-        page.add_code(repr(found))
+        page.add_code(page.adapt(repr(found)))
         figure = validation_figure(found, every)
         caption = "Free run with its 95 % band, and measurements that the fit did not use. Drag to zoom."
         page.add_plot(figure["data"], figure["layout"], caption)
