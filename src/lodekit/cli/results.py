@@ -323,14 +323,19 @@ def validate(
         raise LodekitError(f"expected a PNG file for --plot, such as {plot.with_suffix('.png')}, got {plot}")
     gp = read_model(model)
     found = gp.validate(
-        read_record(gp, data, arguments.read_mapping(mapping, gp), dt, (first, last), timezone, split_gaps=split_gaps),
+        read_record(gp, data, arguments.read_mapping(mapping, gp), dt, (first, last), timezone),
         given=arguments.parse_names(given) or None,
         start=int(start) if start.isdigit() else start,
         ahead=[arguments.parse_horizon(part) for part in map(str.strip, ahead.split(",")) if part],
+        # By default, as in the fit.
+        split_gaps=split_gaps or None,
     )
     if plot is not None:
         write_atomically(plot, to_png(found.plot()))
-    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else replace_advice(repr(found), "cli_advice.txt"))
+    content = replace_advice(found.to_dict() if as_json else repr(found), "cli_advice.txt")
+    typer.echo(json.dumps(content, indent=2) if as_json else content)
     if not found.holds:
-        arguments.print_message(f"the model does not hold on {'this record' if len(data) == 1 else 'all records'}")
+        reasons = ", ".join(item.failure for item in found.channels if item.failure)
+        which = "this record" if len({item.record for item in found.channels}) == 1 else "all records"
+        arguments.print_message(f"the model does not hold on {which}: {reasons}")
         raise typer.Exit(1)

@@ -158,10 +158,11 @@ def _apply_window(plans: Sequence[TableSchema], request: ReadOptions, unit: str)
     """Return the schemas with the requested time window."""
     clock = TimeReference(plans[0].origin, request.units.get("t") or unit)
     edges = list(plans[0].window)
-    for number, (edge, what) in enumerate(zip(request.window, ("first", "last"), strict=True)):
+    names = ("--from", "--to") if request.in_shell else ("the first time", "the last time")
+    for number, (edge, what) in enumerate(zip(request.window, names, strict=True)):
         if edge is not None:
-            edges[number] = clock.parse_time(edge, f"the {what} time", is_end=number == 1)
-            if number and edges[number] != clock.parse_time(edge, "the last time"):
+            edges[number] = clock.parse_time(edge, what, is_end=number == 1)
+            if number and edges[number] != clock.parse_time(edge, what):
                 # The last day ends before midnight.
                 edges[number] = np.nextafter(edges[number], -np.inf)
     if not edges[0] <= edges[1]:
@@ -523,7 +524,7 @@ class LoadedData:
     notes: Findings about the files, as sentences.
     units: Units of channels and of the time ``t``, if the data contain them.
     requested_columns: Requested columns of channels and of the time ``t``.
-    reading: Options for other files of this kind: ``default_dt`` and ``missing``.
+    reading: Options for other files of this kind: ``default_dt``, ``missing`` and ``split_gaps``.
     warnings: Those of the notes that are warnings of a fit.
     """
 
@@ -573,7 +574,8 @@ def load_data(
     notes, whole = [note for note in describe_records(parts) if note not in found.notes], RecordSet.from_records(parts)
     if (lost := _count_outputs(found.measurements, request.inputs) - _count_outputs(whole, request.inputs)) > 0:
         notes.append(f"{lost} measurements in gaps of inputs, or alone between two gaps, are left out")
-    return replace(found, measurements=whole, notes=(*notes, *found.notes))
+    reading = {**found.reading, "split_gaps": True}
+    return replace(found, measurements=whole, notes=(*notes, *found.notes), reading=reading)
 
 
 def _count_outputs(measurements: Measurements, inputs: Collection[str]) -> int:
@@ -623,7 +625,8 @@ def _describe_failures(records: Mapping[str, Measurements], syntax: ArgumentSynt
             what = f"the channel {item.observable} is {' or '.join(f'{value:g}' for value in found)}"
             yield (
                 f"{what} in {np.isin(item.values, found).sum()} rows, {_FAILED_SENSOR}; "
-                f"{syntax.missing_values(found)} reads them as missing"
+                f"{syntax.missing_values(found)} reads them as missing; correct this first, because other warnings may "
+                "follow from it"
             )
 
 

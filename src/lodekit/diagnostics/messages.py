@@ -26,7 +26,7 @@ from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.setup import FitSetup
 from lodekit.inference.engine import Posterior
 from lodekit.prior.compile import ScalarFunctions
-from lodekit.support.text import as_sentence, format_below, format_probability, join_list, to_json_values
+from lodekit.support.text import as_sentence, format_below, format_probability, join_list, merge_records, to_json_values
 from lodekit.support.units import format_duration
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import AT_BOUND, AT_BOUND_MESSAGES, NOT_IDENTIFIED_MESSAGE, Estimate
@@ -340,12 +340,12 @@ def convergence_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]
 def describe_poor_fit(nats: float, poor: Sequence[str], fixed: Sequence[str], *, is_loud: bool) -> str:
     """Return a sentence on the null model: its gain, and what it explains better."""
     values = f"the fixed values ({', '.join(fixed)}), " if fixed else ""
+    gain = f" (their log evidence is higher by {nats:.0f})" if math.isfinite(nats) else ""
     loud = ", or their noise is larger than stated" * is_loud
     return (
         f"the equations do not describe these data, or the search ended at a local optimum{loud}: smooth curves "
-        f"without equations fit much better (their log evidence is higher by {nats:.0f}), and explain more of the "
-        f"variance of {join_list(poor)}; try start values, bounds or more restarts, and check the equations and their "
-        f"signs, {values}the units and the data"
+        f"without equations fit much better{gain}, and explain more of the variance of {join_list(poor)}; try start "
+        f"values, bounds or more restarts, and check the equations and their signs, {values}the units and the data"
     )
 
 
@@ -524,15 +524,20 @@ def describe_time_scale(check: ResidualCheck, time_unit: str) -> str:
     return f"with periods {'above' if found.excursion > 0 else 'below'} {period}"
 
 
-def low_coverage_failures(coverage: float, min_coverage: float, *, are_innovations: bool) -> list[str]:
-    """Return a failure if the band contains too few measurements of a validation record."""
+def low_coverage_failures(
+    coverage: float, min_coverage: float, *, are_innovations: bool, may_differ: bool = True
+) -> list[str]:
+    """Return a failure if the band contains too few measurements of a validation record.
+
+    may_differ: Whether the plant, or its log, may differ from that of the fit.
+    """
     if coverage >= min_coverage:
         return []
     ahead = " one row ahead" * are_innovations
     share, least = format_below(coverage, min_coverage)
+    advice = "; perhaps the plant has changed since the fit, or units or columns differ" * may_differ
     return [
-        f"band{ahead} too narrow: it contains {share} of the measurements, but should contain at least {least}; "
-        "perhaps the plant has changed since the fit, or units or columns differ"
+        f"band{ahead} too narrow: it contains {share} of the measurements, but should contain at least {least}{advice}"
     ]
 
 
@@ -540,12 +545,13 @@ def autocorrelation_failures(check: ResidualCheck, time_unit: str, *, is_linked:
     """Return a failure if errors are autocorrelated."""
     if not check.is_correlated:
         return []
-    kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
-    scale = describe_time_scale(check, time_unit)
+    are_innovations = check.whiteness is not None and check.whiteness.innovations
+    scale, kind = describe_time_scale(check, time_unit), " one row ahead" * are_innovations
     text = f"errors{kind} are correlated ({describe_lag(check)}): the equations miss dynamics {scale}"
-    # If an input is the cause, the next message describes it.
-    cure = f"try {describe_coloured_noise(check) or 'a disturbance'}, or a higher order"
-    return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
+    # If an input is the cause, the next message describes it. Innovations are those of a model with a disturbance.
+    disturbance = describe_coloured_noise(check) or "a disturbance" * (not are_innovations)
+    cure = f"{disturbance}, or a higher order" if disturbance else "a higher order"
+    return [text if is_linked else f"{text}, or measurements have errors that are not independent; try {cure}"]
 
 
 def input_failures(linked: Mapping[str, str], delayed: Collection[str]) -> list[str]:
@@ -585,11 +591,12 @@ def residual_warnings(
 ) -> list[str]:
     """Return what residuals suggest against a fit, and what to try; empty if they look like noise."""
     found = outlier_warnings({check.title: check.outliers for check in checks}, clock)
-    found += [
+    doubts = (
         describe_check(check, clock.unit, widening) + _describe_remedy(check)
         for check in checks
         if check.is_suspicious or check.has_dependent_noise or check.has_inflated_noise
-    ]
+    )
+    found += merge_records(doubts, [check.record for check in checks if check.record])
     loud = [f"{check.title} ({check.size:.1f} times)" for check in checks if check.exceeds_noise]
     learned = dict(zip(noise.observables, noise.learned, strict=True))
     if loud and noise.n_levels == 1 and len({check.name for check in checks}) > 1:

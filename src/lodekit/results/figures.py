@@ -83,14 +83,14 @@ def select_records(fit: Fit, record: str | int | None) -> tuple[Fit, ...]:
 
 
 def make_record_panels(
-    axes: Any, names: Sequence[str], records: Sequence[Fit], **layout: Any
+    axes: Any, names: Sequence[str], records: Sequence[str], **layout: Any
 ) -> tuple[Any, list[list[Any]], bool]:
-    """Return the figure, the panels of each record, and whether these are new."""
+    """Return the figure, the panels of each record, beside each other if these are few, and whether they are new."""
     count = len(names)
     if len(records) == 1:
         figure, panels, new = plotting.read_axes(axes, names, columns=1 if count <= 8 else 2, **layout)
         return figure, [panels], new
-    titles = [f"{name} of record {part.record_names[0]}" for part in records for name in names]
+    titles = [f"{name} of record {record}" for record in records for name in names]
     beside = len(records) if axes is None and len(records) <= 3 else 1
     width = {"width": plotting.WIDTH * (1.0 if beside == 1 else 0.7 * beside)}
     # Times of different records are unrelated.
@@ -193,7 +193,7 @@ def plot(
     names, known, parts = parse_observable_names(fit, observable), parse_units(fit, units), select_records(fit, record)
     if isinstance(samples, bool) or samples != 0:
         check_count("samples", samples)
-    figure, grid, new = make_record_panels(axes, names, parts)
+    figure, grid, new = make_record_panels(axes, names, [part.record_names[0] for part in parts])
     for part, own in zip(parts, grid, strict=True):
         times, order = parse_time_grid(part, t)
         truths = parse_true_curves(part, truth, times, None if t is None else order, names)
@@ -295,7 +295,7 @@ def plot_residual(
         raise LodekitError(f"no equation can be drawn: {describe_solution_sense(fit, equations)}")
     names = [f"equation {i}" for i in range(1, len(equations) + 1)]
     parts = select_records(fit, record)
-    figure, grid, new = make_record_panels(axes, names, parts, height_each=1.2)
+    figure, grid, new = make_record_panels(axes, names, [part.record_names[0] for part in parts], height_each=1.2)
     for part, panels in zip(parts, grid, strict=True):
         measured = compute_mean_residuals(part, parse_time_grid(part, t)[0])
         for j, panel in enumerate(panels):

@@ -51,13 +51,11 @@ def read_record(
     dt: float | None = None,
     window: tuple[Any, Any] = (None, None),
     timezone: str | None = None,
-    *,
-    split_gaps: bool = False,
 ) -> LoadedData:
     """Return records from files, in the time and units of a fit; messages name options of the command line."""
     paths = [path] if isinstance(path, str | Path) else list(path)
     columns = {**columns_of_fit(gp, paths[0]), **(columns or {})} or None
-    options: dict[str, Any] = {"columns": columns, "dt": dt, "window": window, "split_gaps": split_gaps}
+    options: dict[str, Any] = {"columns": columns, "dt": dt, "window": window}
     options |= {"inputs": tuple(gp.fit_.measurements.inputs), **table_checks(gp.system)}
     options |= read_options_of_fit(gp, timezone)
     names = [str(each) for each in paths]
@@ -192,9 +190,9 @@ def _push_row(gp: LODEGP, stream: Stream, row: TableRow, horizon: float | None) 
     if horizon is not None and results:
         names = list(results)
         mean, std_ahead = stream.predict(time + horizon, names, return_std=True)
-        forecasts = {
-            n: {"ahead": float(m), "ahead_std": float(s)} for n, m, s in zip(names, mean[0], std_ahead[0], strict=True)
-        }
+        columns_ahead = zip(names, mean[0].tolist(), std_ahead[0].tolist(), strict=True)
+        # Like `std`, for measurements: it includes noise.
+        forecasts = {n: {"ahead": m, "ahead_std": math.hypot(s, gp.fit_.typical_noise(n))} for n, m, s in columns_ahead}
     date = {key: dates[0] for key, dates in date_column(gp.labels_, [time]).items()}
     for name, result in results.items():
         numbers = {key: getattr(result, key) for key in ("measured", "predicted", "std", "score")}
