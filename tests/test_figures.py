@@ -24,9 +24,10 @@ from lodekit.prior.covariance import free_function_variance
 from lodekit.prior.spectra import SpectralPoint
 from lodekit.report.panels import ReportContext
 from lodekit.report.time_series import channels_figure
-from lodekit.results import profile_curves
+from lodekit.results import figures, profile_curves
 from lodekit.results.certificate import compute_mean_residuals
 from lodekit.results.fit import fit_at_point
+from lodekit.results.prediction import predict
 from tests.test_plotting import line
 
 HEATING = lk.catalog.heating()
@@ -114,6 +115,14 @@ def test_default_times_reach_a_tenth_beyond_the_data(heated: lk.LODEGP) -> None:
 def test_default_times_do_not_extend_before_known_inputs(started: lk.LODEGP) -> None:
     times = line(started.plot().axes[0], "mean").get_xdata()
     assert times[[0, -1]].tolist() == [0.0, 22.0]
+
+
+def test_default_times_do_not_extend_before_exact_initial_values() -> None:
+    """A growing mode of the solution that they exclude would grow backwards."""
+    times, system = np.linspace(0.0, 6.0, 13), lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    data = lk.Observations().add(times[1:], "x", np.exp(-0.5 * times[1:]) + 0.01 * np.cos(9.0 * times[1:]))
+    fitted = lk.LODEGP(system, random_state=0).fit(data.add([0.0], "x", [1.0], std=0.0))
+    assert line(fitted.plot().axes[0], "mean").get_xdata()[0] == 0.0
 
 
 def test_an_uncertain_initial_state_does_not_flatten_its_curve(started: lk.LODEGP) -> None:
@@ -333,6 +342,30 @@ def test_the_evidence_around_unidentified_parameters_is_refused(heated: lk.LODEG
         lk.LODEGP.from_fit(fit).plot_evidence("a", "b", points=5)
 
 
+def test_bands_far_larger_than_the_curve_are_cut_off_with_a_remark(
+    started: lk.LODEGP, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parameter that is hardly determined may take values at which a hidden channel is far larger."""
+
+    def predict_widely(fit: Any, times: Any, names: Any = None, **options: Any) -> Any:
+        mean, std = predict(fit, times, names, **options)
+        return mean, std + 1e6 * (np.array(names) == "h")
+
+    monkeypatch.setattr(figures, "predict", predict_widely)
+    panel, other = started.plot(np.linspace(0.0, 20.0, 81), observable=["h", "y"]).axes
+    assert max(np.abs(panel.get_ylim())) < 10.0
+    assert panel.get_title(loc="right") == "95 % band of ± 2e+06 cut off"
+    assert other.get_title(loc="right") == ""
+    context = ReportContext(started, {}, "", {}, (0.0, 20.0))
+    monkeypatch.setattr(
+        lk.LODEGP, "predict", lambda gp, t, names, as_frame, **o: predict_widely(gp.fit_, t, names, **o)
+    )
+    context.__dict__["curve_times"] = np.linspace(0.0, 20.0, 81)
+    _, layout = channels_figure(context)
+    assert max(np.abs(layout["yaxis"]["range"])) < 10.0
+    assert [note["text"].count("95 % band of ± 2e+06 cut off") for note in layout["annotations"]] == [1, 0, 0]
+
+
 class CurvedRidge:
     """A profile -0.02 m^2, of which local searches beyond m = 1 find only -3 m unless they start at y = 1."""
 
@@ -356,6 +389,29 @@ def test_profiles_do_not_stay_beside_a_curved_ridge(monkeypatch: pytest.MonkeyPa
     for optima in ([], [(0.0, 1.0)]):
         moves, heights = profile_curves.trace_highest_profile(ridge, 0, 3.0, 31, optima)
         np.testing.assert_allclose(heights, -0.02 * moves**2, atol=1e-9)
+
+
+class TwoPeaks(CurvedRidge):
+    """Two parabolas with their tops at m = 0 and m = 2, between which local searches do not change."""
+
+    def relative_value(self, x: np.ndarray) -> float:
+        return float(-20.0 * x[0] ** 2 if x[1] < 0.5 else -1.0 - 20.0 * (x[0] - 2.0) ** 2)
+
+    def reoptimize(self, x: np.ndarray) -> np.ndarray:
+        return x
+
+
+def test_profiles_show_the_peaks_of_other_optima(monkeypatch: pytest.MonkeyPatch) -> None:
+    def move_on(_: Any, x: Any, __: int, target: float, *___: Any, **____: Any) -> Any:
+        return np.array([target, x[1]])
+
+    monkeypatch.setattr(profile_curves, "profile_point", move_on)
+    monkeypatch.setattr(GlobalSearch, "around", lambda *_: None)
+    surface: Any = TwoPeaks()
+    moves, heights = profile_curves.trace_highest_profile(surface, 0, 3.0, 31, [(2.0, 1.0), (9.0, 1.0)])
+    np.testing.assert_allclose(heights, np.maximum(-20.0 * moves**2, -1.0 - 20.0 * (moves - 2.0) ** 2), atol=1e-9)
+    assert heights[moves == 2.0] == -1.0
+    assert moves[-1] > 2.3
 
 
 def test_modes_stand_at_the_learned_exponents(decaying: lk.LODEGP, heated: lk.LODEGP) -> None:

@@ -195,6 +195,14 @@ def test_limits_include_the_usual_band_and_all_other_values() -> None:
     assert plotting.typical_limits(T, 0.0 * T, band, (20.0, 30.0)) == (-3.0, 3.0)
 
 
+def test_limits_leave_out_bands_that_are_far_larger_than_the_curve_unless_a_process_explains_them() -> None:
+    band, window = np.full(len(T), 1e6), (0.0, 10.0)
+    assert plotting.typical_limits(T, 0.0 * T + 5.0, band, window) == (4.5, 5.5)
+    # Curves near zero: of a free function or a disturbance, and of rounding errors.
+    assert plotting.typical_limits(T, 0.0 * T + 5.0, band, window, has_process=True)[1] > 9e5
+    assert plotting.typical_limits(T, 0.0 * T + 1e-9, band, window)[1] > 9e5
+
+
 @pytest.mark.parametrize("axes", ["axes", 3, ["a", "b"], []])
 def test_wrong_axes_are_refused(axes: Any) -> None:
     with pytest.raises(LodekitError, match="expected"):

@@ -181,6 +181,22 @@ def test_sums_show_averages_and_say_that_points_are_gone() -> None:
     assert '.fit("logs/*.parquet")' in generate_python(gp, "logs/*.parquet")
 
 
+def test_a_report_is_written_by_a_method(heating: lk.LODEGP, tmp_path: Path) -> None:
+    heating.report(tmp_path / "report.html", title="Room", notes=["A remark"])
+    written = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert written == lk.report.make_report(heating, title="Room", notes=["A remark"])
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        ("a.html", {"titel": "Room"}, "did you mean 'title'"),
+        (tmp_path / "absent" / "a.html", {}, "cannot write"),
+        (3, {}, "cannot write 3: expected str"),
+    ]
+    for path, options, message in wrong:
+        with pytest.raises(lk.LodekitError, match=message):
+            heating.report(path, **options)
+    with pytest.raises(lk.errors.NotFittedError):
+        lk.LODEGP(heating.system).report(tmp_path / "b.html")
+
+
 def test_the_verdict_is_never_empty() -> None:
     """A record may be too short for tests of its residuals."""
     t = np.arange(30.0)
@@ -376,6 +392,7 @@ def test_every_system_of_the_catalog_can_be_typeset() -> None:
 def test_names_have_subscripts_and_greek_letters() -> None:
     assert name_to_mathml("TH1") == '<msub><mi class="word">TH</mi><mn>1</mn></msub>'
     assert name_to_mathml("omega_max") == "<msub><mi>ω</mi><mtext>max</mtext></msub>"
+    assert name_to_mathml("R2a") == "<msub><mi>R</mi><mtext>2a</mtext></msub>"
     assert name_to_mathml("x₂") == "<msub><mi>x</mi><mn>2</mn></msub>"
 
 

@@ -111,8 +111,8 @@ def test_what_cannot_be_is_refused(gp: lk.LODEGP) -> None:
         ({}, "rest", "u is missing"),
         ({"u": 1.0}, "middle", "expected start as one of"),
         ({"u": 1.0}, {"x": "high"}, "expected a finite number"),
-        ({"u": "hold"}, "rest", "expected .times, values., values at the times t, or a number"),
-        ({"u": [1.0, 2.0]}, "rest", "got 2 values without times"),
+        ({"u": "hold"}, "rest", "input u: expected a number, one value for each time t, or"),
+        ({"u": [1.0, 2.0]}, "rest", "input u: expected a number, .*, got 2 values"),
         ({"u": 1.0}, {"x": 1.0, "v": 0.0, "v'": 3.0}, "the start x = 1, v = 0, v' = 3 contradicts"),
         ({"u": 1.0}, {"u": 2.0}, "the start u = 2 contradicts"),
         ({"u": 1.0}, {"c": 2.0}, "got c, which is a parameter"),
@@ -173,7 +173,7 @@ def test_inputs_may_be_values_at_the_asked_times_and_what_is_none_is_named(gp: l
     assert gp.simulate(t[order], {"u": values[order]}, observable="x") == pytest.approx(expected[order])
     with pytest.raises(LodekitError, match=r"such as inputs=\{'u': 1.0\}, got none"):
         gp.simulate(t)
-    with pytest.raises(LodekitError, match="3 values without times, for 41 times"):
+    with pytest.raises(LodekitError, match=r"input u: .*, got 3 values for 41 times t"):
         gp.simulate(t, {"u": [1.0, 2.0, 3.0]})
     with pytest.raises(LodekitError, match="got a function; take its values"):
         gp.simulate(t, {"u": np.sin})

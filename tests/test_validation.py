@@ -470,6 +470,27 @@ def test_rows_that_tell_the_initial_state_are_not_counted(gp: lk.LODEGP) -> None
     assert gp.validate(times, spoilt, start=20, ahead=())["y"].mean == pytest.approx(found["y"].mean)
 
 
+def test_fits_of_forecasts_and_of_the_free_run_refer_to_the_same_spread() -> None:
+    """The rows after the first ten are nearly constant, so their own spread is far smaller."""
+    generator, times = np.random.default_rng(0), np.arange(120.0)
+    inputs = np.where(times < 60, times // 20 % 2, 1.0)
+    values = np.zeros(120)
+    for k in range(119):
+        values[k + 1] = values[k] + (1 - np.exp(-1 / 4)) * (2 * inputs[k] - values[k])
+    data = {"y": values + 0.03 * generator.standard_normal(120), "u": inputs}
+    early, late = ({name: own[part] for name, own in data.items()} for part in (slice(60), slice(60, None)))
+    system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(times[:60], early)
+    found = gp.validate(times[60:], late, start="end")
+    free, one = found["y"], found["y"].ahead[1]
+    assert free.fit_percent > 80
+    for each in (free, one):
+        assert each.fit_percent == pytest.approx(100 * (1 - each.rmse / np.std(late["y"])))
+    assert (one.rows, free.ahead[10].rows) == (49, 40)
+    assert f"{one.fit_percent:.1f} ({100 * one.coverage:.1f} %; 49)" in repr(found)
+    assert gp.validate(times[60:], late)["y"].ahead == free.ahead
+
+
 def test_one_row_ahead_is_better_than_ten_where_something_unknown_drives() -> None:
     generator, times = np.random.default_rng(3), np.linspace(0.0, 30.0, 120)
     system = lk.System("x' = v")
@@ -482,7 +503,7 @@ def test_one_row_ahead_is_better_than_ten_where_something_unknown_drives() -> No
     assert found["x"].ahead[1][0] > 90
     # The band of the verdict is the one in the table.
     (new_record,) = validation._read_records(gp.fit_, times, new, None, split_gaps=False).values()
-    scores, (errors,) = validation._predict_ahead(gp.fit_, new_record, (), [1])
+    scores, (errors,) = validation._predict_ahead(gp.fit_, new_record, (), [1], {"x": np.ones(1)})
     # It is judged on one row more.
     assert errors.coverage == pytest.approx(scores["x"][1].coverage, abs=0.01)
     scale = calibrate_bands(gp.fit_, ["x"], [Horizon(1)])["x"][0].error_scale.scale
@@ -531,7 +552,7 @@ def test_narrow_bands_of_forecasts_are_reported(gp: lk.LODEGP) -> None:
     found = gp.validate(*record(2, 3.0))
     assert "forecasts" not in found.sentences[0]
     step = next(iter(found["y"].ahead))
-    narrow = replace(found["y"], ahead={step: Ahead(90.0, 0.1, 0.43)})
+    narrow = replace(found["y"], ahead={step: Ahead(90.0, 0.1, 0.43, 100)})
     sentence = replace(found, channels=(narrow,)).sentences[0]
     assert step == 1
     assert sentence.endswith("95 % bands of forecasts too narrow: they contain 43.0 % 1 row ahead.")
@@ -619,13 +640,16 @@ def test_a_record_with_a_gap_in_which_the_input_changed_is_split(gp: lk.LODEGP, 
     split = gp.validate(times, data, split_gaps=True)
     assert split.holds
     assert not split.warnings
-    assert [(item.title, len(item.times)) for item in split.channels] == [("y of record 1", 55), ("y of record 2", 55)]
+    assert [(item.title, len(item.times)) for item in split.channels] == [("y of record 0", 55), ("y of record 1", 55)]
     panels = split.plot().axes
-    assert [panel.get_title() for panel in panels] == ["record 1", "record 2", "", ""]
+    assert [panel.get_title() for panel in panels] == ["record 0", "record 1", "", ""]
     assert [panel.get_ylabel().split("\n")[0] for panel in panels] == ["y", "y", "u", "u"]
     # The fit of a record with a gap is as good as that of its parts.
     fitted = lk.LODEGP(gp.system, inputs={"u": "hold"}, random_state=0).fit(times, data, split_gaps=True)
-    assert fitted.records_ == ("1", "2")
+    # As with a list of records, numbers count from zero.
+    assert fitted.records_ == ("0", "1")
+    last = data["y"][-1]
+    assert fitted.predict(times[-1:], "y", record=1).item() == pytest.approx(last, abs=0.1)
     lost = "40 measurements in gaps of inputs, or alone between two gaps, are left out"
     assert (lost in fitted.fit_.notes) == (way == "empty cells")
     assert fitted.parameters_["tau"].interval[0] < 3.0 < fitted.parameters_["tau"].interval[1]
@@ -644,7 +668,7 @@ def test_an_input_that_is_logged_when_it_changes_keeps_its_value_in_the_next_par
     log = lk.Observations().add(times[kept], "y", data["y"][kept]).add(times[changes], "u", data["u"][changes])
     found = gp.validate(log, split_gaps=True)
     assert found.holds
-    assert found.inputs["u of record 2"].at([times[95]])[0] == data["u"][95]
+    assert found.inputs["u of record 1"].at([times[95]])[0] == data["u"][95]
 
 
 def test_the_command_line_splits_records_and_validates_several_files(gp: lk.LODEGP, tmp_path: Path) -> None:
@@ -665,7 +689,7 @@ def test_the_command_line_splits_records_and_validates_several_files(gp: lk.LODE
         ("tau*y' + y = K*u", "3.csv", *known, "--input", "u=hold", "--split-gaps"),
     ):
         done = run("fit", *options, "--no-figures", "--json", "--force", cwd=tmp_path)
-        assert list(json.loads(done.stdout)["records"]) == ["1", "2"], done.stderr
+        assert list(json.loads(done.stdout)["records"]) == ["0", "1"], done.stderr
 
 
 def test_the_command_line_fails_where_the_model_does_not_hold(gp: lk.LODEGP, tmp_path: Path) -> None:

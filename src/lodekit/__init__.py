@@ -21,6 +21,7 @@ _MODULES = {
     "fit_file": "lodekit.workflow.pipeline",
     "plan_experiment": "lodekit.results.experiment_design",
     "read_system_file": "lodekit.system.files",
+    "report": "lodekit.report",
 }
 
 

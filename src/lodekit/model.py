@@ -6,9 +6,10 @@ Its methods are functions of the fit. It follows the conventions of scikit-learn
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate
 
@@ -32,8 +33,10 @@ from lodekit.results.simulation import simulate_response
 from lodekit.results.stream.stream import start_stream
 from lodekit.results.summary import bse, conf_int, cov_params, format_fit_html, format_one_line, intervals, summary
 from lodekit.results.validation import validate
+from lodekit.support.files import write_atomically
 from lodekit.support.labels import Labels
 from lodekit.support.text import P, R, describe_unknown, reject_invalid_call, suggest_arguments
+from lodekit.support.units import find_unit_conversion, is_known_unit
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import Estimate
 from lodekit.uncertainty.variance_tests import Disturbance
@@ -277,20 +280,23 @@ class LODEGP:
         arguments = self._arguments()
         options = {"time": time, "columns": columns, "dt": dt, "records": records, "split_gaps": split_gaps}
         units = Labels().updated(units=units).units
-        self._check_unit_names(units)
+        self._check_units(units)
         source = self._read(t, Y, noise_std, timezone=timezone, missing=missing, units=units, **options)
         outputs = [name for name in self.system.plain_channels if name not in (self.inputs or ())]
         if outputs and set(found := source.measurements.names) <= set(self.inputs or ()):
-            raise missing_outputs_error(found, outputs, source.notes)
+            raise missing_outputs_error(found, outputs, source.notes, are_arrays=Y is not None)
         fit = fit_with_hold_selection(self.system, arguments, source.measurements, Labels.from_dict(source.labels))
         fit = replace(fit, frame_library=dataframe_library(t) or dataframe_library(Y))
         # A loaded source has already shown its notes.
         self.fit_ = fit if source is t else replace(fit, notes=source.plain_notes)
         return self.label(units=units)
 
-    def _check_unit_names(self, names: Iterable[str], observables: Sequence[str] = ()) -> None:
+    def _check_units(self, units: Mapping[str, str], observables: Sequence[str] = ()) -> None:
         known = dict.fromkeys(("t", *self.system.plain_channels, *self.system.parameters, *observables))
-        for name in names:
+        unit = units.get("t", "s")
+        if is_known_unit(unit) and find_unit_conversion("s", unit) is None:
+            raise LodekitError(f"expected a unit of time for t, such as 's' or 'h', got {unit!r}")
+        for name in units:
             if name not in known:
                 raise LodekitError(f"unknown name {name!r} in units; {describe_unknown(str(name), known)}")
 
@@ -423,7 +429,7 @@ class LODEGP:
         'A walk'
         """
         labels = self.fit_.labels.updated(title, units, origin)
-        self._check_unit_names(units or (), self.fit_.measurements.names)
+        self._check_units(units or {}, self.fit_.measurements.names)
         self.fit_ = replace(self.fit_, labels=labels)
         return self
 
@@ -448,6 +454,30 @@ class LODEGP:
         ('x', 'v')
         """
         return cls.from_fit(storage.load_fit(path))
+
+    @with_suggestions
+    def report(self, path: str | Path, **options: Any) -> None:
+        """Write a report on the fit as one HTML page, completely or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file; an existing one is replaced.
+        **options
+            Those of `lodekit.report.make_report`, such as ``title``, ``units`` and ``validation``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import lodekit as lk
+        >>> gp = lk.LODEGP(lk.System("x' = v"), random_state=0).fit([0, 1, 2, 3], {"x": [0.0, 0.9, 2.1, 3.0]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     gp.report(f"{folder}/report.html", title="A walk")
+        ...     "<h1>A walk</h1>" in Path(folder, "report.html").read_text(encoding="utf-8")
+        True
+        """
+        # Reports are made from estimators: their package imports this module.
+        write_atomically(path, import_module("lodekit.report").make_report(self, **options))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments of the estimator, as scikit-learn does.

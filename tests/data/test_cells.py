@@ -17,6 +17,9 @@ from tests.data.table_files import Reader, same
     ("content", "match"),
     [
         ("t,x\n0,1\n1,abc\n", "line 3, column x: expected a number, got 'abc'; leave the cell empty"),
+        ("t,x\n0,1\n1,0.006 V\n", "got '0.006 V'; write the number without its unit, which can be in the name"),
+        ("t,x\n0,1\n1,4 %\n", "got '4 %'; write the number without its unit"),
+        ("t,x\n0,1\n1,1.2.3\n", "got '1.2.3'; leave the cell empty"),
         ("# c\n\nt,x\n0,1\n# c\n1,abc\n", "line 6, column x: expected a number, got 'abc'"),
         ('t,x\n0,1\n1,"abc"\n', "line 3, column x: expected a number, got 'abc'"),
         ("t  x\n0  1\n\n1  abc\n", "line 4, column x: expected a number, got 'abc'"),

@@ -94,7 +94,8 @@ def test_files_that_measure_different_channels_are_one_record(tmp_path: Path) ->
     found = read(paths)
     assert not isinstance(found.measurements, RecordSet)
     assert found.measurements.names == ("x", "u")
-    assert found.notes[0] == "one record: x.csv, u.csv measure different channels"
+    assert found.notes[0] == "x.csv and u.csv measure different channels, so they are read as one record"
+    assert not any("no column for" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "polars", "pandas"])

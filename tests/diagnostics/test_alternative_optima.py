@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -119,3 +120,30 @@ def test_what_is_unresolved_depends_on_the_longest_lengthscale_and_on_what_is_me
     assert find_undersampled_parameters(system, ["x", "y"]) == ["a"]
     assert find_undersampled_parameters(system, ["x", "x'", "y"]) == []
     assert find_undersampled_parameters(system, ["x"]) == ["a", "b"]
+
+
+def test_exchanged_values_lead_to_the_advice_to_bound_one_of_them() -> None:
+    """Two lags in series describe the same plant if their names are exchanged."""
+    t = np.arange(0.0, 60.0, 0.5)
+    u = t // 8 % 2
+    y = np.zeros(len(t))
+    slow = fast = 0.0
+    for k in range(len(t) - 1):
+        # Each lag is exact for an input that is held; the second one averages the first one over the step.
+        new = u[k] + (slow - u[k]) * np.exp(-0.1)
+        fast += (0.5 * (slow + new) - fast) * (1.0 - np.exp(-0.25))
+        slow, y[k + 1] = new, fast
+    y += 0.01 * np.random.default_rng(0).standard_normal(len(t))
+    free = lk.Parameter(positive=True)
+    system = lk.System("p*q*y'' + (p + q)*y' + y = u", parameters={"p": free, "q": free})
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": u})
+    (warning,) = (text for text in gp.warnings_ if "other values" in text or "exchange" in text)
+    name = max(gp.parameters_, key=lambda each: gp.parameters_[each].value)
+    match = re.fullmatch(rf"p and q can exchange .* bound one of them, for example {name} > (.*), to .*", warning)
+    assert match is not None
+    low, high = sorted(each.value for each in gp.parameters_.values())
+    assert low < float(match[1]) < high
+    system = lk.System(system.equations[0], parameters={name: lk.Parameter(bounds=(3.0, 1e3)), "pq".strip(name): free})
+    bounded = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": u})
+    assert not bounded.warnings_
+    assert bounded.parameters_[name].interval[0] > float(match[1])

@@ -149,3 +149,26 @@ def test_a_hole_is_the_first_warning_of_a_fit() -> None:
     y = np.repeat([3.0, 1.0, 0.0, 2.0], 5)
     gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0, restarts=1).fit(t, {"y": y, "u": u}, noise_std=1.0)
     assert gp.warnings_[0].startswith("input u has no value before t = 5,")
+
+
+def test_a_gap_in_which_an_input_changed_and_came_back_is_told_if_the_fit_is_poor() -> None:
+    """The input is 3 in the gap and 1 on both sides of it, so that only the residuals show that it changed."""
+    t = np.arange(120.0)
+    u = np.where((t >= 50) & (t < 60), 3.0, (t >= 40) & (t < 70)) + (t < 20)
+    y = np.zeros(120)
+    for k in range(119):
+        y[k + 1] = y[k] + (1 - np.exp(-1 / 8)) * (2 * u[k] - y[k])
+    data = {"y": y + 0.02 * np.random.default_rng(0).standard_normal(120), "u": u}
+    kept = (t < 50) | (t >= 60)
+    system = lk.System("tau*y' + y = K*u", parameters={n: lk.Parameter(positive=True) for n in ("tau", "K")})
+    told = "the record has a gap of 11 (between t = 49 and 60), in which inputs may have changed: split the record at"
+    rest = {name: values[kept] for name, values in data.items()}
+    gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t[kept], rest)
+    assert any(text.startswith(told) for text in gp.warnings_)
+    gp.fit(t[kept], rest, split_gaps=True)
+    assert not gp.warnings_
+    # A validation reports it as well; without such errors, it is no reason for a warning.
+    assert any(text.startswith(told) for text in gp.validate(t[kept], rest).warnings)
+    y = gp.simulate(t[kept], {"u": (t[kept], rest["u"])}, observable="y")
+    noise = 0.02 * np.random.default_rng(1).standard_normal(len(y))
+    assert not gp.validate(t[kept], {"y": y + noise, "u": rest["u"]}).warnings

@@ -131,7 +131,7 @@ def test_what_lasts_is_not_called_fast() -> None:
     assert found.whiteness is not None
     odd = replace(found.whiteness, excursion=-0.15, periodogram_p_value=2e-3, period=3.6)
     found = replace(found, whiteness=odd)
-    assert "miss dynamics slower than the sampling interval" in describe_check(found)
+    assert "miss dynamics on time scales longer than the sampling interval" in describe_check(found)
     assert "miss dynamics with periods below 3.6 (in units of t)" in describe_check(replace(found, white=()))
 
 
@@ -143,7 +143,7 @@ def test_no_intervals_are_called_sound_where_only_neighbours_were_asked() -> Non
     assert "; intervals of parameters may be too narrow" in describe_check(found, "", 1.02)
     assert found.whiteness is not None
     curve = replace(found, whiteness=replace(found.whiteness, innovations=False))
-    assert "; this does not affect the intervals of parameters" in describe_check(curve, "", 1.02)
+    assert "; parameter intervals need not be widened" in describe_check(curve, "", 1.02)
     assert "intervals" not in describe_check(curve), "there are none without parameters"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from scipy.stats import chi2
 
 import lodekit as lk
 from lodekit.data.inputs import HoldType, InputSignal
-from lodekit.diagnostics.messages import describe_check
+from lodekit.diagnostics.messages import Findings, describe_check
 from lodekit.diagnostics.residual_tests import (
+    InputCorrelation,
     ResidualCheck,
     WhitenessTest,
     autocorrelation_at_lags,
@@ -22,6 +24,7 @@ from lodekit.diagnostics.residual_tests import (
     cumulative_periodogram_band,
     ljung_box_test,
 )
+from lodekit.report import make_report
 
 Array = NDArray[np.float64]
 
@@ -182,3 +185,30 @@ def test_correlated_residuals_far_below_an_estimated_noise_are_not_called_indepe
     assert (check.verdict, check.is_correlated, check.has_inflated_noise) == ("below noise", False, True)
     assert "far smaller than the noise (0.2 of it), and correlated (lag 1: 0.98)" in describe_check(check)
     assert not ResidualCheck("x", 100, 100, 0.19, 0.9, 0.9, expected=0.9, whiteness=check.whiteness).has_inflated_noise
+
+
+def test_few_residuals_are_not_called_independent() -> None:
+    """Twelve rows are enough to compute the tests, but not to detect a correlation; eight are not."""
+    system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    for count in (12, 8):
+        times = np.arange(float(count))
+        values = np.exp(-0.3 * times) + 0.01 * np.random.default_rng(0).standard_normal(count)
+        gp = lk.LODEGP(system, random_state=0).fit(times, values)
+        assert "\nresiduals of x                 too few to test\n" in gp.summary()
+        assert gp.diagnose().verdict == "too few to test"
+        page = make_report(gp)
+        assert "The search converged; there are too few measurements to test all residuals." in page
+        assert "Residuals of x are too few to tell whether they are independent" in page
+
+
+def test_the_verdict_names_the_most_important_result() -> None:
+    few, own = ResidualCheck("y", 3, 3, 1.0, 0.0, 0.9), judged(np.arange(100.0), np.sin(np.arange(100.0)))
+    correlated, untested = ResidualCheck("x", 100, 100, 1.0, 0.9, 0.9, whiteness=own), ResidualCheck("z", 9, 0, 1, 0, 1)
+    assert Findings((few, correlated, untested), {}).verdict == "correlated"
+    assert Findings((few, untested), {}).verdict == "too few to test"
+    assert Findings((untested,), {}).verdict == Findings((), {}).verdict == "not tested"
+    white = judged(np.arange(200.0), np.random.default_rng(2).standard_normal(200))
+    check = ResidualCheck("x", 200, 200, 1.0, 0.0, 0.9, whiteness=white)
+    assert check.verdict == "independent"
+    white = replace(white, links={"u": InputCorrelation(0.9, 0.0, 1e-9)})
+    assert replace(check, whiteness=white).verdict == "correlated"

@@ -253,3 +253,12 @@ def test_sums_are_records_too() -> None:
     assert gp.parameters_["tau"].value == pytest.approx(plain.parameters_["tau"].value, rel=1e-4)
     assert gp.log_evidence_ == pytest.approx(plain.log_evidence_, abs=1e-3)
     assert len(gp.plot().axes) == 4
+
+
+def test_parts_of_the_first_record_of_a_list_are_not_replaced_by_the_second_record() -> None:
+    system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
+    times = np.r_[np.arange(0.0, 10.0), np.arange(50.0, 60.0)]
+    gp = lk.LODEGP(system, random_state=0)
+    gp.fit([(times, np.exp(-0.2 * (times % 50))), (times[:10], np.exp(-0.2 * times[:10]))], split_gaps=True)
+    assert gp.records_ == ("0, part 1", "0, part 2", "1")
+    assert gp.fit_.setup.engine.size == 30

@@ -31,7 +31,10 @@ BAD_DATA: dict[str, tuple[Any, Any, str]] = {
     "text": (TIMES, "hello", "expected Y as an array"),
     "text in an array": (TIMES, [["a", "b", "c"]] * 25, "expected Y as an array"),
     "nonlinear observable": (TIMES, {"f1*f2": np.zeros(25)}, "not linear"),
-    "nested times": (np.zeros((5, 5)), np.zeros((25, 3)), "one row of numbers"),
+    "nested times": (np.zeros((5, 5)), np.zeros((25, 3)), "one-dimensional array for t, got"),
+    "transposed": (TIMES, np.zeros((3, 25)), r"got shape \(3, 25\); transpose it, Y.T"),
+    "one column of several": (TIMES, np.zeros(25), r"got shape \(25,\); if only .*, pass a dict: {'f1': values}"),
+    "exchanged": ({"f1": np.zeros(25)}, TIMES, r"the times first and the values second, .*; exchange them"),
 }
 
 
@@ -202,6 +205,16 @@ def call(function: Any, *values: Any, **arguments: Any) -> Any:
         (lambda: call(lk.LODEGP(LAG).fit, [0, 1], {"y": [0, 1]}, nosie=0.1), r"fit\(\) .* did you mean 'noise_std'\?"),
         (lambda: call(lk.Parameter, lower=0.1), r"Parameter\(\) .*; did you mean 'bounds'\?"),
         (lambda: lk.LODEGP(LAG, inputs={"u": "zoh"}), r"got 'zoh'; did you mean 'hold'\?"),
+        (
+            lambda: call(lk.LODEGP, LAG, inputs={"u": SHORT}),
+            r'"hold"}, got ndarray for u; .*: fit\(t, {"u": u, \.\.\.}\)$',
+        ),
+        (lambda: call(lk.LODEGP, LAG, inputs={"u": (SHORT, SHORT)}), "got tuple for u; pass samples to fit"),
+        (
+            lambda: lk.LODEGP(LAG, inputs={"u": "hold"}).fit(SHORT, {"y": np.nan * SHORT, "u": SHORT}),
+            r"got only u; all values of y are missing: .*; add its values to the dict, {'y': values}$",
+        ),
+        (lambda: lk.LODEGP(LAG).fit(SHORT, {"y": SHORT}, units={"t": "K"}), "a unit of time for t, such as .* got 'K'"),
         (lambda: call(lk.Parameter, positiv=True), r"Parameter\(\) .*; did you mean 'positive'\?"),
         (lambda: call(lk.Parameter, value=3.0), r"has no argument .value.; expected one of positive, bounds"),
         (lambda: call(lk.Parameter, True, None, 3.0, None, None, 1), r"too many .*; expected Parameter\(positive"),
@@ -252,7 +265,7 @@ def test_a_channel_without_values_is_told() -> None:
 def test_two_rows_are_too_few() -> None:
     system = lk.System("x' = -a*x", parameters={"a": lk.Parameter(positive=True)})
     gp = lk.LODEGP(system, random_state=0).fit([0.0, 1.0], {"x": [1.0, 0.4]})
-    few = "there are 2 measurements for 3 unknowns (parameters, initial values and noise levels)"
+    few = "3 unknowns (parameters, initial values and noise levels) need more than 2 measurements"
     assert any(few in text for text in gp.warnings_)
 
 
@@ -265,7 +278,10 @@ def test_no_interval_is_given_if_nothing_is_left_for_the_noise(rows: int) -> Non
     system = lk.System("tau*y' + y = K*u", parameters={"tau": free, "K": free})
     gp = lk.LODEGP(system, inputs={"u": "hold"}, random_state=0).fit(t, {"y": y, "u": np.ones(rows)})
     assert not any(estimate.identified for estimate in gp.parameters_.values())
-    assert any(f"there are {rows} measurements for 4 unknowns" in text for text in gp.warnings_)
+    assert any(
+        f"4 unknowns (parameters, initial values and noise levels) need more than {rows}" in text
+        for text in gp.warnings_
+    )
 
 
 def test_a_constant_record_tells_nothing_and_prints_no_nan() -> None:

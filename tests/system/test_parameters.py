@@ -14,6 +14,8 @@ def test_signs_and_bounds_combine() -> None:
     assert lk.Parameter().interval == (-math.inf, math.inf)
     assert lk.Parameter(positive=True).interval == (0, math.inf)
     assert lk.Parameter(positive=True, bounds=(-1, 3)).interval == (0, 3)
+    assert lk.Parameter(bounds=(3, None)).interval == (3, math.inf)
+    assert lk.Parameter(bounds=(None, 3), positive=True).interval == (0, 3)
     assert lk.Parameter(bounds=[1, 2], start=1.5).bounds == (1.0, 2.0)  # type: ignore[arg-type]
 
 
@@ -31,10 +33,11 @@ def test_signs_and_bounds_combine() -> None:
         ({"start": "big"}, "expected a number"),
         ({"start": math.inf}, "finite"),
         ({"fixed": True}, "expected a number"),
-        ({"fixed": 10**400}, "fits a float"),
-        ({"bounds": (0, 10**400)}, "fits a float"),
+        ({"fixed": 10**400}, r"fixed= below 1\.8e308, got a larger one"),
+        ({"bounds": (0, 10**400)}, r"bounds= below 1\.8e308"),
+        ({"bounds": (0, [])}, "expected a number for bounds=, got list"),
         ({"bounds": "12"}, "two numbers"),
-        ({"fixed": "3"}, "expected a number"),
+        ({"fixed": "3"}, "expected a number for fixed=, got '3'; write a number, without quotation marks"),
         ({"positive": True, "bounds": (0, 5), "fixed": 0}, "above zero and within 0 to 5"),
         ({"positive": "yes"}, "positive=True"),
         ({"prior": [5, 1]}, "expected prior=Normal"),

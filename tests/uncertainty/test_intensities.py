@@ -28,7 +28,7 @@ def gp() -> lk.LODEGP:
 
 def test_summaries_tell_the_unit(gp: lk.LODEGP) -> None:
     learned = gp.disturbances_["w"].deviation
-    said = "w: white noise, {0:.4g} in the unit of x per root of time, the standard deviation of its integral over"
+    said = "w: white noise of intensity {0:.4g} in units of x/sqrt(t) (std of its integral over one unit of time); "
     assert said.format(learned) in gp.summary()
     assert f"{'amplitude of w (std)':<34}{learned:>12.3g}" in gp.summary().splitlines()
     assert "amplitude of w (std)" in gp.hyperparameters_
@@ -38,7 +38,7 @@ def test_units_of_intensities_follow_from_those_that_are_known(gp: lk.LODEGP) ->
     labelled = replace(gp.fit_, labels=replace(gp.fit_.labels, units={"t": "h", "y": "degC*h", "x": "degC"}))
     (note,) = (note for note in labelled.input_notes if note.startswith("w:"))
     deviation = f"{gp.disturbances_['w'].deviation:.4g}"
-    assert note.startswith(f"w: white noise, {deviation} degC/sqrt(h), the standard deviation of its integral over 1 h")
+    assert note.startswith(f"w: white noise of intensity {deviation} degC/sqrt(h) (std of its integral over 1 h)")
     page = make_report(gp, units={"t": "h", "y": "degC*h", "x": "degC"})
     assert "<td>amplitude of w (std)</td>" in page
     assert '<td class="text">degC/sqrt(h)</td>' in page

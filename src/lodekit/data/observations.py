@@ -246,7 +246,7 @@ def _parse_vector(name: str, values: ArrayLike) -> Array:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise DataError(f"expected one row of numbers for {name}, got shape {array.shape}")
+        raise DataError(f"expected a one-dimensional array for {name}, got shape {array.shape}")
     return array
 
 
@@ -333,8 +333,9 @@ def _split_channels(channels: Sequence[str], Y: Any) -> dict[str, Any]:
     if array.ndim == 1 and len(channels) == 1:
         array = array[:, None]
     if array.ndim != 2 or array.shape[1] != len(channels):
+        remedy = f"if only some channels are measured, pass a dict: {{'{channels[0]}': values}}"
+        remedy = "transpose it, Y.T" if array.ndim == 2 and len(array) == len(channels) else remedy
         raise DataError(
-            f"expected Y with one column for each channel ({', '.join(channels)}), got shape {array.shape}; "
-            f"use a dict for some of the channels, fit(t, {{'{channels[0]}': values}})"
+            f"expected Y with one column for each channel ({', '.join(channels)}), got shape {array.shape}; {remedy}"
         )
     return {name: array[:, i] for i, name in enumerate(channels)}

@@ -209,11 +209,12 @@ class Measurements:
     def extended_window(self) -> tuple[float, float]:
         """The window extended by a tenth of its length on both sides: the default range of curves.
 
-        It is not extended before a record with known inputs, which are unknown there.
+        It is not extended before a record with known inputs, which are unknown there, or with exact initial values.
         """
         first, last = self.available_window
         more = 0.1 * (last - first) or 1.0
-        return first if self.inputs or first > self.window[0] else first - more, last + more
+        has_start = first > self.window[0] or any(item.is_exact[item.times == first].any() for item in self.series)
+        return first if self.inputs or has_start else first - more, last + more
 
     @property
     def available_window(self) -> tuple[float, float]:
@@ -561,8 +562,10 @@ def split_at_gaps(records: Mapping[str, Measurements], inputs: Collection[str] =
             if len(inside) > 1:
                 series = [_select_window(item, inside, len(times), item.observable in inputs) for item in part.series]
                 pieces.append(replace(part, series=[item for item in series if len(item.times)]))
-        title = "" if name == DEFAULT_RECORD_NAME else f"{name}, part "
-        found |= {f"{title}{k}": own for k, own in enumerate(pieces, 1)} if len(pieces) > 1 else {name: part}
+        # Parts of a record without a name are called by numbers from zero, as the records of a list are.
+        title = "" if [*records] == [DEFAULT_RECORD_NAME] else f"{name}, part "
+        parts = {f"{title}{k}": own for k, own in enumerate(pieces, bool(title))}
+        found |= parts if len(pieces) > 1 else {name: part}
     return found
 
 

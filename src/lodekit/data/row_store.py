@@ -39,14 +39,17 @@ def two_values_error(name: str, time: float) -> DataError:
     )
 
 
-def missing_outputs_error(found: Sequence[str], wanted: Sequence[str] = (), notes: Sequence[str] = ()) -> DataError:
+def missing_outputs_error(
+    found: Sequence[str], wanted: Sequence[str] = (), notes: Sequence[str] = (), *, are_arrays: bool = False
+) -> DataError:
     """Return the error if only known inputs were found, given the other channels and notes about columns."""
     columns = [f"{note}; " for note in notes if note.startswith(("no column for ", "all values of "))]
     name, named = (wanted[0], f" ({', '.join(wanted)})") if wanted else ("CHANNEL", "")
+    remedy = f"if its column has another name, use --map {name}=COLUMN, or columns={{{name!r}: 'COLUMN'}} in Python"
+    remedy = f"add its values to the dict, {{{name!r}: values}}" if are_arrays else remedy
     return DataError(
         f"expected measurements of a channel that responds to the inputs{named}, got only {', '.join(found)}; "
-        f"{''.join(columns)}if its column has another name, use --map {name}=COLUMN, or "
-        f"columns={{{name!r}: 'COLUMN'}} in Python"
+        f"{''.join(columns)}{remedy}"
     )
 
 

@@ -61,6 +61,7 @@ from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, EquationError
 from lodekit.support.arguments import Array, as_float_array
 from lodekit.support.labels import Labels, find_time_zone, format_origin
+from lodekit.support.text import join_list
 from lodekit.support.units import unix_time_unit
 
 
@@ -307,7 +308,8 @@ def merge_complementary_files(
     if len(groups) < 2 or len(set(seen)) < len(seen):
         return list(groups), []
     joined = {where: table for _, tables in groups for where, table in tables.items()}
-    note = f"one record: {', '.join(name for name, _ in groups)} measure different channels"
+    names = join_list([f"record {name}" if name.isdigit() else name for name, _ in groups])
+    note = f"{names} measure different channels, so they are read as one record"
     return [(DEFAULT_RECORD_NAME, joined)], [note]
 
 
@@ -604,7 +606,10 @@ def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedDa
     tables = {where: table for _, own in groups for where, table in own.items()}
     plans, told = infer_schemas(tables, request)
     joined, remarks = merge_complementary_files(groups, plans) if request.records is None else (groups, [])
-    records, notes = read_records(joined, plans, request, large=_exceeds_memory_limit(tables))
+    # If records were joined, a channel without a column in one of them is measured in another.
+    elsewhere = [name for plan in plans for name in plan.columns.values] if remarks else []
+    options = replace(request, never=(*request.never, *elsewhere))
+    records, notes = read_records(joined, plans, options, large=_exceeds_memory_limit(tables))
     kept = {name: unit for name, unit in {**request.units, **told}.items() if name in channels or name == "t"}
     asked = {**({} if request.time is None else {"t": request.time}), **(request.columns or {})}
     places = {name: str(column) for name, column in asked.items()}
@@ -696,6 +701,8 @@ def load_arrays(
         if Y is None:
             got = type(t).__name__
             raise DataError(f"expected values beside the times, fit(t, Y), or a table of both, got {got} alone")
+        if isinstance(t, Mapping):
+            raise DataError("expected the times first and the values second, (t, Y), got a dict first; exchange them")
         for name, values in Y.items() if isinstance(Y, Mapping) else ():
             index = getattr(values, "index", None)
             if index is not None and type(index) is type(t) and not index.equals(t):

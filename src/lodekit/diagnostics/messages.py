@@ -15,18 +15,26 @@ from lodekit.data.inputs import InputGapDetector, InputSignal, is_logged_every_r
 from lodekit.data.noise import MIN_NOISE_RATIO_OF_ZEROS, NoiseModel
 from lodekit.data.observations import TimeSeries
 from lodekit.data.preview import describe_steps
-from lodekit.data.records import Measurements, ObservableStatistics
+from lodekit.data.records import Measurements, ObservableStatistics, find_gaps
 from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.equivalent_parameters import AlternativeOptimum
 from lodekit.diagnostics.identifiability import count_unknowns
-from lodekit.diagnostics.residual_tests import SIGNIFICANCE_LEVEL, ResidualCheck
+from lodekit.diagnostics.residual_tests import SIGNIFICANCE_LEVEL, VERDICTS, ResidualCheck
 from lodekit.errors import AlgebraError
 from lodekit.fitting.lbfgs import UNDEFINED_MESSAGE, Optimum
 from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.fitting.setup import FitSetup
 from lodekit.inference.engine import Posterior
 from lodekit.prior.compile import ScalarFunctions
-from lodekit.support.text import as_sentence, format_below, format_probability, join_list, merge_records, to_json_values
+from lodekit.support.text import (
+    as_sentence,
+    format_below,
+    format_count,
+    format_probability,
+    join_list,
+    merge_records,
+    to_json_values,
+)
 from lodekit.support.units import format_duration
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import AT_BOUND, AT_BOUND_MESSAGES, NOT_IDENTIFIED_MESSAGE, Estimate
@@ -66,8 +74,11 @@ def uninformative_data_warnings(summaries: Sequence[ObservableStatistics], noise
     ]
 
 
-def input_gap_warnings(measurements: Measurements, clock: TimeReference) -> list[str]:
-    """Return a warning for each known input with a gap at its beginning, a long gap, or a gap in which it changed."""
+def input_gap_warnings(measurements: Measurements, clock: TimeReference, *, is_doubtful: bool = False) -> list[str]:
+    """Return a warning for each known input with a gap at its beginning, a long gap, or a gap in which it changed.
+
+    is_doubtful: Whether errors are correlated or large, which inputs that changed during a gap and back may explain.
+    """
     found = []
     for part in measurements.records.values():
         counts = {item.observable: item.count for item in part.input_statistics}
@@ -81,8 +92,8 @@ def input_gap_warnings(measurements: Measurements, clock: TimeReference) -> list
             # Long gaps are known if all samples with a value are kept.
             if signal.missing and counts[name] == len(signal.times):
                 long_gap = _long_gap_warning(name, signal, part.window, clock)
-            found.append(long_gap or _gap_change_warning(name, signal, part, clock))
-    return [text for text in found if text]
+            found.append(long_gap or _gap_change_warning(name, signal, part, clock, is_doubtful=is_doubtful))
+    return [text for text in dict.fromkeys(found) if text]
 
 
 def constant_input_warnings(measurements: Measurements) -> list[str]:
@@ -121,25 +132,30 @@ def _long_gap_warning(name: str, signal: InputSignal, window: tuple[float, float
     return f"input {name} has no value between {ends}, {share}: it is {what}; {_SPLIT_ADVICE}"
 
 
-def _gap_change_warning(name: str, signal: InputSignal, part: Measurements, clock: TimeReference) -> str:
-    """Return a warning if an input has another value after a gap of its log than before; empty otherwise."""
+def _gap_change_warning(
+    name: str, signal: InputSignal, part: Measurements, clock: TimeReference, *, is_doubtful: bool
+) -> str:
+    """Return a warning if an input has another value after a gap of its log than before, or may have had one in it."""
     stored = part.stored_rows.input_statistics if part.stored_rows else {}
-    moved = stored[name].gap if name in stored else None
+    moved, gaps = stored[name].gap if name in stored else None, np.zeros((0, 2))
     if not part.has_only_statistics:
         measured = np.unique(np.concatenate([item.times for item in part.series]))
         if is_logged_every_row(len(measured), int(np.isin(measured, signal.times).sum())):
             watch = InputGapDetector(signal.kind)
             watch.update(signal.times, signal.values)
-            moved = watch.largest_gap
-    if moved is None:
+            moved, gaps = watch.largest_gap, find_gaps(signal.times)
+    if moved is None and not (is_doubtful and len(gaps)):
         return ""
+    ends = gaps[np.argmax(np.ptp(gaps, axis=1))].tolist() if moved is None else [moved.start, moved.stop]
+    gap = f"gap of {format_duration(ends[1] - ends[0], clock.unit, 3)} (between {clock.format_times(*ends)})"
+    split = "split the record at gaps (split_gaps=True or --split-gaps)"
+    if moved is None:
+        return f"the record has a {gap}, in which inputs may have changed: {split}"
     more = f", and in {moved.n_gaps - 1} more" if moved.n_gaps > 1 else ""
-    lasting = format_duration(moved.stop - moved.start, clock.unit, 3)
     return (
-        f"input {name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} during a gap of {lasting} "
-        f"(between {clock.format_times(moved.start, moved.stop)}){more}, at an unknown time: split the record at gaps "
-        f"(split_gaps=True or --split-gaps), or, if you know the time, add two rows that contain only {name}, just "
-        "before the change and at it"
+        f"input {name} changed from {moved.value_before:.6g} to {moved.value_after:.6g} during a {gap}{more}, at an "
+        f"unknown time: {split}, or, if you know the time, add two rows that contain only {name}, just before the "
+        "change and at it"
     )
 
 
@@ -196,10 +212,10 @@ _NOT_IDENTIFIED_REASONS = {
     "size": "other values, with the size of the disturbances adjusted, describe the data equally well; {fix}",
     "motion": "the measured curves are too simple: they satisfy the equations with other values, too; "
     "add data with another input or another initial state, or fix a value that is known",
-    "flat": "the evidence hardly changes over a wide range of values, with all others refitted{combinations}; "
-    "measure where they have an effect, or fix a value that is known",
-    "few": "there are {n_measurements} measurements for {n_unknown} unknowns (parameters, initial values and noise "
-    "levels); measure more",
+    "flat": "the evidence hardly changes over a wide range of values if everything else is estimated again"
+    "{combinations}; add data that depend on them more, or fix a value that you know",
+    "few": "{n_unknown} unknowns (parameters, initial values and noise levels) need more than {measurements}; measure "
+    "more",
     "unresolved": "they seem free of noise, and are too far apart to determine derivatives; measure more often",
     "alias": "at times that are multiples of one step, an oscillation that is faster by a full period per step looks "
     "the same (aliasing); measure more often or at uneven times, or give bounds",
@@ -230,11 +246,11 @@ def _unidentified_warnings(
     diagnosis: Diagnosis,
     estimates: Mapping[str, Estimate],
     unneeded: Mapping[str, str],
-    counts: Mapping[str, int],
+    counts: Mapping[str, str],
 ) -> list[str]:
     """Return one sentence for each reason why the data do not identify parameters, with what to try.
 
-    counts: Numbers of measurements, and of unknown parameters, initial values and noise levels.
+    counts: Numbers of measurements, as text, and of unknown parameters, initial values and noise levels.
     """
     by_reason: dict[str, list[str]] = {}
     known = diagnosis.identifiability or {}
@@ -267,7 +283,7 @@ def _unidentified_warnings(
     reported = {*unneeded, *(name for names in by_reason.values() for name in names)}
     others = {name: each for name, each in estimates.items() if not each.identified and name not in reported}
     advice = {
-        AT_BOUND: "; widen its bounds where it may go farther, or check the equations",
+        AT_BOUND: "; widen its bounds if values beyond them are possible, or check the equations",
         NOT_IDENTIFIED_MESSAGE: ": it hardly affects the curves; add data with another input or initial state, "
         "or fix it at a known value",
     }
@@ -301,6 +317,31 @@ def _describe_equivalent_parameters(
         f"{join_list(names)} may equally well be {' or '.join(listed)}{more}{likely}, with exactly the same {same}; "
         f"{cure} one of them, or give a prior"
     ]
+
+
+def _describe_alternatives(optima: Sequence[AlternativeOptimum], estimates: Mapping[str, Estimate]) -> list[str]:
+    """Return one sentence on parameters that can exchange their values, and one on all other optima."""
+    found, others = [], []
+    for values, below in ((each.values, each.below) for each in optima):
+        if all(estimates[name].note == NOT_IDENTIFIED_MESSAGE for name in values):
+            continue
+        listed = join_list([f"{name} = {value:.4g}" for name, value in values.items()])
+        old = {name: estimates[name].value for name in values}
+        partners = {a: b for a, value in values.items() for b in old if math.isclose(value, old[b], rel_tol=0.01)}
+        if len(partners) == len(values):
+            low, high = sorted(next(iter(partners.items())), key=old.__getitem__)
+            found.append(
+                f"{join_list([*old])} can exchange their values: {listed} fit equally well; bound one of them, for "
+                f"example {high} > {(old[low] + old[high]) / 2:.3g}, to determine which is which"
+            )
+        else:
+            others.append(f"{listed} (less likely by {below:.1f} nats)" if below > 0.05 else listed)
+    if others:
+        found.append(
+            f"other values fit about as well: {join_list(others, 'or')}; if they are physically impossible, exclude "
+            "them with bounds"
+        )
+    return found
 
 
 def describe_sign_symmetry(names: Sequence[str]) -> str:
@@ -361,25 +402,18 @@ def collect_warnings(
     """Return the warnings of a fit, beginning with those about names, inputs and outliers, which may cause others."""
     system, layout, prior, measurements = setup.reduced_system, setup.layout, setup.prior, setup.measurements
     hyper, measured, checks = layout.unpack(optimum.x), measurements.names, diagnosis.checks
-    found = [*setup.unmeasured_name_warnings, *input_gap_warnings(measurements, clock)]
+    is_doubtful = diagnosis.failed or any(check.is_suspicious for check in checks)
+    found = [*setup.unmeasured_name_warnings, *input_gap_warnings(measurements, clock, is_doubtful=is_doubtful)]
     if diagnosis.failed or diagnosis.needs_more_data:
         found += constant_input_warnings(measurements)
     found += outlier_warnings({check.title: check.outliers for check in checks}, clock)
     n_unknown = count_unknowns(setup.objective, len(setup.record_setups))
     unneeded = _unneeded_parameters(layout, estimates) if measurements.size >= n_unknown else {}
-    counts = {"n_measurements": measurements.size, "n_unknown": n_unknown}
+    counts = {"measurements": format_count(measurements.size, "measurement"), "n_unknown": str(n_unknown)}
     found += [*diagnosis.failures, *_unidentified_warnings(system, measured, diagnosis, estimates, unneeded, counts)]
     equivalent = [each for each in diagnosis.alternatives if each.is_twin]
     found += _describe_equivalent_parameters(system, measured, equivalent, estimates)
-    for rival in (each for each in diagnosis.alternatives if not each.is_twin):
-        if all(estimates[name].note == NOT_IDENTIFIED_MESSAGE for name in rival.values):
-            continue
-        values = join_list([f"{name} = {value:.4g}" for name, value in rival.values.items()])
-        likely = f"less likely by {rival.below:.1f} nats" if rival.below > 0.05 else "equally likely"
-        found.append(
-            f"other values fit about as well ({likely}): {values}; if they are physically impossible, exclude them "
-            "with bounds"
-        )
+    found += _describe_alternatives([each for each in diagnosis.alternatives if not each.is_twin], estimates)
     factors = [diagnosis.widening.get(name, 1.0) for name, each in estimates.items() if each.has_interval]
     largest, is_shared = max(factors, default=math.nan), layout.n_noise_levels == 1
     found += residual_warnings(checks, prior.noise, clock, widening=largest)
@@ -439,7 +473,8 @@ def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float
             how_far = " to ".join(dict.fromkeys(f"{each:g}" for each in ends))
             found.append(
                 f"{what} of {title} at {times}{more} {verb} {how_far} standard deviations away from the curve, which "
-                f"is implausible for normal noise: leave {them} out (NaN) if {slips}, or give {them} a larger noise_std"
+                f"is implausible for normal noise: leave {them} out (NaN, or missing=[VALUE] for a table) if {slips}, "
+                f"or give {them} a larger noise_std"
             )
     return found
 
@@ -451,7 +486,7 @@ def describe_check(check: ResidualCheck, time_unit: str = "", widening: float = 
         return f"residuals of {check.title} were not tested: all values are exact, or only sums of them were kept"
     if found is None:
         return f"residuals of {check.title} are too few to tell whether they are independent"
-    text = f"{'innovations' if found.innovations else 'residuals'} of {check.title}"
+    text = check.subject
     if check.is_below_noise:
         text += f" are far smaller than the noise ({check.size:.1g} of it)"
         if check.has_inflated_noise:
@@ -519,7 +554,7 @@ def describe_time_scale(check: ResidualCheck, time_unit: str) -> str:
     # White noise in place of something slow has too much power at high frequencies.
     is_misleading = found is not None and found.excursion < 0 and check.suggests_coloured_noise
     if found is None or is_misleading or found.periodogram_p_value > SIGNIFICANCE_LEVEL or not found.period > 0:
-        return "slower than the sampling interval"
+        return "on time scales longer than the sampling interval"
     period = format_duration(found.period, time_unit or "(in units of t)")
     return f"with periods {'above' if found.excursion > 0 else 'below'} {period}"
 
@@ -573,7 +608,7 @@ def _describe_effect(check: ResidualCheck, widening: float) -> str:
     if check.whiteness is not None and check.whiteness.innovations and check.std_error_inflation < 1.05:
         # With free functions, the effect on standard errors is unknown.
         return "; intervals of parameters may be too narrow"
-    return "; this does not affect the intervals of parameters"
+    return "; parameter intervals need not be widened"
 
 
 def _describe_remedy(check: ResidualCheck) -> str:
@@ -692,6 +727,11 @@ class Findings:
         """The verdict on each observable, in order."""
         largest = max(self.widening.values(), default=math.nan)
         return tuple(describe_check(check, self.time_unit, largest) for check in self.checks)
+
+    @property
+    def verdict(self) -> str:
+        """The most important result of the tests: of all observables, the one that comes first in `VERDICTS`."""
+        return min((check.verdict for check in self.checks), key=VERDICTS.index, default="not tested")
 
     @property
     def is_independent(self) -> bool:

@@ -45,6 +45,8 @@ MIN_CORRELATION = 0.1
 #: A test that detects `_REFERENCE_CORRELATION` of neighbours with less than this power cannot confirm independence. The
 #: power is that of large samples; in simulations with 20 to 30 residuals it is about 0.75 if this is 0.9.
 _MIN_POWER, _REFERENCE_CORRELATION = 0.9, 0.7
+#: What tests of residuals may find, beginning with the most important result.
+VERDICTS = ("correlated", "below noise", "too few to test", "independent", "not tested")
 #: Pairs farther apart than this many times their typical distance are left out.
 _MAX_GAP_STEPS = 1.5
 
@@ -404,6 +406,12 @@ class ResidualCheck:
         return f"{self.name} of record {self.record}" if self.record else self.name
 
     @property
+    def subject(self) -> str:
+        """What is tested, in words: residuals, or innovations, of the observable."""
+        kind = "innovations" if self.whiteness is not None and self.whiteness.innovations else "residuals"
+        return f"{kind} of {self.title}"
+
+    @property
     def is_autocorrelated(self) -> bool:
         """Whether residuals are significantly and positively correlated over time, and enough to matter."""
         # Slow oscillations have a strong negative autocorrelation at half a period.
@@ -436,8 +444,12 @@ class ResidualCheck:
 
     @property
     def verdict(self) -> str:
-        """What the tests say about independence, in one or two words."""
-        return "below noise" if self.is_below_noise else "correlated" if self.is_correlated else "independent"
+        """The result of the tests of independence in a few words: one of `VERDICTS`."""
+        if not self.looked:
+            return "not tested"
+        if self.is_below_noise or self.is_suspicious:
+            return "below noise" if self.is_below_noise else "correlated"
+        return "independent" if self.whiteness is not None and self.whiteness.is_conclusive else "too few to test"
 
     @property
     def is_suspicious(self) -> bool:

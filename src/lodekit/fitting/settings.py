@@ -83,7 +83,7 @@ class FitSettings:
             if kind not in ("hold", "linear", "auto"):
                 raise LodekitError(
                     f"expected 'hold' (stays until the next sample), 'linear' or 'auto' for the input {name}, got "
-                    f"{kind!r}{_KIND_HINTS.get(str(kind), '')}"
+                    f"{kind!r}{_KIND_HINTS.get(kind, '')}"
                 )
         inputs = dict(self.inputs or {})
         if len(inputs) == len(system.plain_channels):
@@ -132,6 +132,11 @@ def _iterate_channels(system: System, argument: str, kinds: object, example: str
             raise LodekitError(
                 f"{argument} names {name!r}, which is not a channel; expected one of: {expected}, or add {name} to "
                 "an equation"
+            )
+        if not isinstance(kind, str):
+            raise LodekitError(
+                f"expected {argument}= with the kind of each channel, such as {example}, got {type(kind).__name__} for "
+                f'{name}; pass samples to fit: fit(t, {{"{name}": {name}, ...}})'
             )
         yield name, kind
 

@@ -322,7 +322,7 @@ def parse_kernel(name: str) -> Kernel:
     >>> parse_kernel("Matern 5/2")
     Traceback (most recent call last):
     lodekit.errors.LodekitError: expected latent='se' or 'matern-p/2' with odd p up to 131, such as 'matern-7/2', got
-    'Matern 5/2', which is 'matern-5/2' here
+    'Matern 5/2', which is called 'matern-5/2' here
     """
     for parse in KERNEL_FAMILIES.values() if isinstance(name, str) else ():
         kernel = parse(name)
@@ -330,7 +330,9 @@ def parse_kernel(name: str) -> Kernel:
             return kernel
     expected = " or ".join(KERNEL_FAMILIES)
     other = _KERNEL_ALIASES.get(str(name).lower().translate(str.maketrans("", "", "-_/ ")))
-    raise LodekitError(f"expected latent={expected}, got {name!r}{f', which is {other!r} here' if other else ''}")
+    raise LodekitError(
+        f"expected latent={expected}, got {name!r}{f', which is called {other!r} here' if other else ''}"
+    )
 
 
 @runtime_checkable

@@ -380,6 +380,16 @@ def _lead_sentence(context: ReportContext) -> str:
     return f"{', '.join(parts)}; fitted to {format_count(kept.size, 'measurement')}{source}, {window}."
 
 
+#: The result of a fit without warnings, by the verdict on its residuals.
+_RESULTS_WITHOUT_WARNINGS = {
+    "independent": "No problems were found: the search converged, and the residuals are consistent with independent "
+    "noise.",
+    "below noise": "The search converged; some residuals are far smaller than the noise.",
+    "too few to test": "The search converged; there are too few measurements to test all residuals.",
+    "not tested": "The search converged; there are no residuals to test.",
+}
+
+
 def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
     """Add the warnings, or a statement that there are none."""
     messages = [as_sentence(text) for text in context.gp.warnings_]
@@ -394,16 +404,9 @@ def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
         page.add_paragraph(messages[0], "warning")
     elif messages:
         page.add_list(messages, "warning")
-    checks = context.fit.diagnosis.checks
     if not messages and context.gp.converged_:
-        is_small = any(check.is_below_noise for check in checks)
-        known = [check.whiteness and check.whiteness.is_conclusive for check in checks]
-        is_tested = checks and all(known) and not is_small
-        few = any(check.looked for check in checks)
-        text = "there are too few measurements to test all residuals" if few else "there are no residuals to test"
-        text = "some residuals are far smaller than the noise" if is_small else text
-        good = "No problems were found: the search converged, and the residuals are consistent with independent noise."
-        page.add_paragraph(good if is_tested else f"The search converged; {text}.", "good" if is_tested else "")
+        verdict = context.gp.diagnose().verdict
+        page.add_paragraph(_RESULTS_WITHOUT_WARNINGS[verdict], "good" if verdict == "independent" else "")
 
 
 def _add_estimates_in_words(page: HtmlPage, context: ReportContext, notes: Iterable[str]) -> None:

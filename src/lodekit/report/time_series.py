@@ -13,11 +13,11 @@ from lodekit.data.observations import TimeSeries
 from lodekit.diagnostics.messages import describe_check, residual_warnings
 from lodekit.diagnostics.residual_tests import N_SEGMENTS, SEGMENT_ROWS, ResidualCheck
 from lodekit.errors import LodekitError
-from lodekit.plotting import typical_limits
 from lodekit.report import panels as plotly
 from lodekit.results.fit import Fit
 from lodekit.support.arguments import Array
 from lodekit.support.html import HtmlPage, escape_plotly
+from lodekit.support.plot_limits import describe_cut_band, typical_limits
 from lodekit.support.progress import track_progress
 from lodekit.support.text import as_sentence, format_percent, format_quantity
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
@@ -82,8 +82,10 @@ def _channel_panel(context: plotly.ReportContext, name: str, mean: Array, band: 
     heights = plotly.round_values(mean)
     traces.append(plotly.line_trace("mean", times, heights, plotly.PLOTLY_MEAN_COLOR, hover, width=1.5, errors=band))
     title = f"<b>{label}</b>{' in' + unit if unit else ''}"
-    title += "" if name in context.series else ' <span style="color:#5a6b7b">– not measured</span>'
-    return plotly.PlotlyPanel(title, traces, _visible_limits(context, name, mean, band))
+    limits = _visible_limits(context, name, mean, band)
+    remarks = ["not measured"] * (name not in context.series) + [describe_cut_band(band, limits)]
+    title += "".join(f' <span style="color:#5a6b7b">– {text}</span>' for text in remarks if text)
+    return plotly.PlotlyPanel(title, traces, limits)
 
 
 def _input_panel(context: plotly.ReportContext, name: str, signal: InputSignal) -> plotly.PlotlyPanel:
@@ -117,7 +119,8 @@ def _measurement_trace(context: plotly.ReportContext, item: TimeSeries) -> dict[
 def _visible_limits(context: plotly.ReportContext, name: str, mean: Array, band: Array) -> tuple[float, float]:
     """Return the limits of the vertical axis: curves that grow outside the window must not flatten the others."""
     data = [context.series[name].values] if name in context.series else []
-    bottom, top = typical_limits(context.curve_times, mean, band, context.fit.measurements.window, *data)
+    window, has_process = context.fit.measurements.window, context.fit.prior.has_process
+    bottom, top = typical_limits(context.curve_times, mean, band, window, *data, has_process=has_process)
     reach, low, high = 0.6 * (top - bottom), float((mean - band).min()), float((mean + band).max())
     return min(bottom, max(low, bottom - reach)), max(top, min(high, top + reach))
 
@@ -160,12 +163,10 @@ def add_residuals_section(page: HtmlPage, context: plotly.ReportContext) -> None
         page.add_paragraph("The residuals differ from independent noise: see the verdict.", "warning")
     elif doubts:
         page.add_list([as_sentence(text) for text in doubts], "warning")
-    elif not any(check.whiteness and check.whiteness.is_conclusive for check in checks):
-        page.add_paragraph("There are too few measurements to test whether the residuals are independent noise.")
-    elif any(check.is_below_noise for check in checks):
-        page.add_list([as_sentence(describe_check(check, fit.clock.unit)) for check in checks])
-    else:
+    elif all(check.verdict == "independent" for check in checks):
         page.add_paragraph("The residuals are consistent with independent noise.", "good")
+    else:
+        page.add_list([as_sentence(describe_check(check, fit.clock.unit)) for check in checks])
     tests = ["RMS / noise", "lag-1 autocorrelation", "Ljung-Box p", "periodogram / band", "variance explained"]
     links = [f"correlation with {name}" for name in fit.measurements.inputs]
     page.add_table(["", "points", *tests, *links], [_residual_table_row(check, fit) for check in checks])

@@ -39,6 +39,7 @@ from lodekit.support.arguments import (
     parse_parameter_values,
 )
 from lodekit.support.interval_means import observable_unit
+from lodekit.support.plot_limits import describe_cut_band, typical_limits
 from lodekit.support.progress import track_progress
 from lodekit.support.text import format_quantity
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
@@ -257,7 +258,10 @@ def _draw_observable(
     )
     shown = [mean] * is_chosen + ([] if truth is None else [truth])
     shown += [] if series is None else [series.values[(series.times >= times[0]) & (series.times <= times[-1])]]
-    plotting.frame(panel, [np.array(plotting.typical_limits(times, mean, 2 * std, (first, last), *shown))])
+    limits = typical_limits(times, mean, 2 * std, (first, last), *shown, has_process=fit.prior.has_process)
+    plotting.frame(panel, [np.array(limits)])
+    remark = describe_cut_band(NORMAL_QUANTILE_95 * std, limits)
+    panel.set_title(remark, loc="right", fontsize=plotting.SMALL_FONT_SIZE, color=plotting.FAINT_GRAY)
 
 
 def plot_residual(
@@ -616,7 +620,7 @@ _INTERVAL_SOURCES = {
     "normal": "interval from the normal approximation",
     "profile": "interval from the profile likelihood",
     "rival": "interval contains other optima",
-    "bound": "interval includes other profiles",
+    "bound": "interval also holds if other parameters leave their bounds",
 }
 #: Half-width of figures of the evidence, in standard errors.
 _WIDTH_STD = 3.3

@@ -84,8 +84,8 @@ def parse_input(
     if not isinstance(given, Sequence) or len(given) != 2 or any(np.ndim(part) != 1 for part in given):
         got = "a function; take its values, (times, u(times))" if callable(given) else type(given).__name__
         if isinstance(given, list | tuple | np.ndarray):
-            got = f"{len(given)} values without times" + (f", for {count} times" if count else "")
-        raise LodekitError(f"expected (times, values), values at the times t, or a number for input {name}, got {got}")
+            got = f"{len(given)} values" + (f" for {count} times t" if count else " without times")
+        raise LodekitError(f"input {name}: expected a number, one value for each time t, or (times, values), got {got}")
     return InputSignal(read_times(given[0]), given[1], kind)
 
 

@@ -70,7 +70,7 @@ def format_summary(
         lines.append(line)
     for name, each in others.items():
         value = each if isinstance(each, str) else f"{each:.3g}"
-        lines.append(f"{name:<34}{value:>12}" if len(name) < 34 else f"{name} {value.rjust(45 - len(name))}")
+        lines.append(f"{name} {value.rjust(45 - len(name))}")
     lines.append(rule)
     lines += [f"Warning: {warning}" for warning in warnings]
     return "\n".join(lines)
@@ -159,9 +159,9 @@ def summary(fit: Fit) -> Summary:
     shares = fit.diagnosis.explained_variance
     others |= {f"variance explained ({name}){minimum}": format_percent(share) for name, share in shares.items()}
     others |= {
-        f"residuals of {check.title}": "-" if check.name in constant else check.verdict
+        check.subject: "-" if check.name in constant else check.verdict
         for check in fit.diagnosis.checks
-        if check.whiteness is not None
+        if check.looked
     }
     notes = (*fit.input_notes, *fit.remarks, *fit.notes)
     named = {_with_unit(name, fit.units.get(name)): each for name, each in estimates.items()}

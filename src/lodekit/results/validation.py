@@ -64,14 +64,17 @@ class Ahead(NamedTuple):
     Parameters
     ----------
     fit_percent, rmse : float
-        As for a free run.
+        As for the free run: errors are compared with the spread of the same measurements.
     coverage : float
         The share of measurements in the 95 % band.
+    rows : int
+        The number of predicted measurements.
     """
 
     fit_percent: float
     rmse: float
     coverage: float
+    rows: int
 
     @classmethod
     def of(cls, errors: Array, deviations: Array, values: Array) -> Self:
@@ -79,13 +82,14 @@ class Ahead(NamedTuple):
 
         Parameters
         ----------
-        errors, deviations, values : arrays, shape (n,)
-            Measurements minus predictions, the standard deviations of these errors, and the measurements.
+        errors, deviations : arrays, shape (n,)
+            Measurements minus predictions, and the standard deviations of these errors.
+        values : array, shape (m,)
+            The measurements with whose spread errors are compared.
         """
-        spread = float(np.linalg.norm(values - values.mean()))
-        fit_percent = 100.0 * (1.0 - float(np.linalg.norm(errors)) / spread) if spread > 0 else float("nan")
-        coverage = float(np.mean(np.abs(errors) <= NORMAL_QUANTILE_95 * deviations))
-        return cls(fit_percent, float(np.sqrt(np.mean(errors**2))), coverage)
+        spread, rmse = float(np.std(values)), float(np.sqrt(np.mean(errors**2)))
+        fit_percent = 100.0 * (1.0 - rmse / spread) if spread > 0 else float("nan")
+        return cls(fit_percent, rmse, float(np.mean(np.abs(errors) <= NORMAL_QUANTILE_95 * deviations)), len(errors))
 
     def to_dict(self) -> dict[str, float]:
         """Return plain values."""
@@ -288,7 +292,6 @@ class Validation:
         """Return plain values for JSON; undefined numbers, such as the fit percentage of a constant, are None."""
         channels = {
             item.title: {
-                "count": len(item.times),
                 **item._scores.to_dict(),
                 "log_density": item.log_density,
                 "misses": item.misses,
@@ -319,12 +322,12 @@ class Validation:
             lines.append(f"{names[item.title]:<{wide}}{len(item.times):>7}{shown(item):>9}{numbers}")
         steps = list(dict.fromkeys(step for item in self.channels for step in item.ahead))
         if steps:
-            lines.append("Fit % of forecasts from all earlier measurements, by horizon (in 95 % band):")
-            lines.append(f"{'':<{wide}}" + "".join(f"{step:>16}" for step in steps))
+            lines.append("Fit % of forecasts from all earlier measurements, by horizon (in 95 % band; rows):")
+            lines.append(f"{'':<{wide}}" + "".join(f"{step:>20}" for step in steps))
         for item in self.channels if steps else ():
             both = (item.ahead.get(step) for step in steps)
-            cells = (f"{shown(each)} ({format_percent(each.coverage)})" if each else "" for each in both)
-            lines.append(f"{names[item.title]:<{wide}}" + "".join(f"{cell:>16}" for cell in cells))
+            cells = (f"{shown(own)} ({format_percent(own.coverage)}; {own.rows})" if own else "" for own in both)
+            lines.append(f"{names[item.title]:<{wide}}" + "".join(f"{cell:>20}" for cell in cells))
         return "\n".join(lines)
 
     def plot(self, *, axes: Any = None) -> Any:
@@ -411,7 +414,9 @@ def validate(
         continues it, otherwise from the first ten rows; `start` of the result states this.
     ahead : sequence of int or str
         Numbers of rows, or times such as ``"24 h"``, for predictions ahead from all earlier measurements; in six parts
-        of a long record, or in all of it with the Markov engine. Bands adapt to the size of earlier errors.
+        of a long record, or in all of it with the Markov engine. Each uses the measurements before it, whatever `start`
+        is; the first ones, which would have at most ten earlier rows, are left out. Bands adapt to the size of earlier
+        errors.
 
     Examples
     --------
@@ -461,7 +466,8 @@ def _validate_record(
         needed = f"{n_modes + _MIN_EXTRA_VALUES} ({format_count(n_modes, 'initial value')} estimated from them)"
         raise DataError(f"too few measurements to validate the model: expected at least {needed}, got {n_values}")
     channels, shown = _free_run((count == 0 and previous) or fit, record, known, count)
-    scores, innovation_errors = _predict_ahead(fit, record, known, horizons)
+    validated = {item.name: item.values for item in channels}
+    scores, innovation_errors = _predict_ahead(fit, record, known, horizons, validated)
     errors = shown
     if count is not None:
         # Errors of a free run are correlated if something unknown drives the system; innovations are not.
@@ -495,7 +501,7 @@ def _validate_record(
     doubts = merge_records((text for check, text in judged if check.is_suspicious), fit.joint_fit.record_names)
     words = describe_initial_state(fit, start, count, continues=previous is not None)
     inputs = {f"{key} of record {name}" if name else key: signal for key, signal in record.inputs.items()}
-    gaps = tuple(input_gap_warnings(record, fit.clock))
+    gaps = tuple(input_gap_warnings(record, fit.clock, is_doubtful=any(misses.values())))
     if count == 0 and previous and record.inputs and (delay := _gap_after(previous, record)):
         lasting = format_duration(delay, fit.clock.unit, 3)
         gaps += (f"inputs are unknown between the fitted record and this one ({lasting}), and keep their last values",)
@@ -715,9 +721,12 @@ def _filtered_segments(
 
 
 def _predict_ahead(
-    fit: Fit, record: Measurements, given: Sequence[str], horizons: Iterable[int | str]
+    fit: Fit, record: Measurements, given: Sequence[str], horizons: Iterable[int | str], validated: Mapping[str, Array]
 ) -> tuple[dict[str, dict[int | str, Ahead]], list[ValidationErrors]]:
-    """Return the accuracy of predictions ahead by observable, and errors one measurement ahead."""
+    """Return the accuracy of predictions ahead by observable, and errors one measurement ahead.
+
+    validated: The measurements that the free run predicts, with whose spread errors are compared.
+    """
     leads = {step: parse_horizon(step, fit.clock.unit) for step in horizons}
     if not leads and not fit.prior.has_process:
         return {}, []
@@ -740,10 +749,10 @@ def _predict_ahead(
         shifts, slopes = error_shifts(laplace, innovations, filter_at, ahead, n_given)
         forecasts = forecast_with_bands(innovations, requested, slopes, dof_fraction, n_given)
         for (item, step), (number, band), forecast in zip(product(targets, leads), requested, forecasts, strict=True):
-            times, values = segment[number].times, segment[number].values
+            times = segment[number].times
             # Predictions begin when the initial state is determined.
             is_known = band.horizon.count_known(times, times) > BURN_IN_ROWS
-            parts.setdefault((item.observable, step), []).append(np.stack([*forecast, values])[:, is_known])
+            parts.setdefault((item.observable, step), []).append(np.stack(forecast)[:, is_known])
         for name, found in errors.items():
             rows = np.flatnonzero(innovations.observables == order.index(name))
             std, own = innovations.std[rows] / np.sqrt(dof_fraction), shifts[:, rows]
@@ -757,5 +766,5 @@ def _predict_ahead(
     for (name, step), pieces in parts.items():
         joined = np.concatenate(pieces, axis=1)
         if joined.shape[1]:
-            scores.setdefault(name, {})[step] = Ahead.of(*joined)
+            scores.setdefault(name, {})[step] = Ahead.of(joined[0], joined[1], validated[name])
     return scores, [concatenate_errors(found) for found in errors.values() if found]

@@ -67,7 +67,7 @@ def _parameter_to_toml(parameter: Parameter) -> str:
     """Return the options of a parameter as the content of a TOML table."""
     parts = ["positive = true"] if parameter.positive else []
     if parameter.bounds is not None:
-        parts.append(f"bounds = {[float(edge) for edge in parameter.bounds]}")
+        parts.append(f"bounds = {list(parameter.bounds)}")
     values = {"fixed": parameter.fixed, "start": parameter.start}
     parts += [f"{role} = {float(value)!r}" for role, value in values.items() if value is not None]
     if parameter.prior is not None:

@@ -162,9 +162,10 @@ def show_result(controller: SessionController, name: str) -> None:
 def _show_badges(name: str, result: Mapping[str, Any]) -> None:
     strict = result["certificate"].get("strict")
     verdicts = [(result["converged"], "converged", "poor fit" if result["poor_fit"] else "not converged")]
-    verdicts.append((result["independent"], "residuals independent", "residuals correlated"))
     verdicts += [] if strict is None else [(strict, "strict", "not strict")]
     marks = [("" if good else "warning", yes if good else no) for good, yes, no in verdicts]
+    kind = {"independent": "", "correlated": "warning"}.get(result["residual_verdict"], "plain")
+    marks.insert(1, (kind, f"residuals {result['residual_verdict']}"))
     marks = [("plain", name), *marks, ("plain", f"{result['seconds']:.1f} s")]
     st.html("".join(f'<span class="lk-badge {kind}">{escape(text)}</span>' for kind, text in marks))
 
@@ -196,7 +197,7 @@ def _show_verdicts(result: Mapping[str, Any]) -> None:
     # Warnings are shown above.
     sentences = [as_sentence(text) for text in verdicts if not any(text in warning for warning in result["warnings"])]
     if sentences:
-        show_notice(sentences, "good" if result["independent"] else "")
+        show_notice(sentences, "good" if result["residual_verdict"] == "independent" else "")
     own = result["certificate"]
     if "trouble" in own:
         show_notice(own["trouble"])
@@ -393,7 +394,7 @@ def _comparison_row(name: str, result: Mapping[str, Any], other: Mapping[str, An
         f"{result['source']}\n{span}\n{result['observations']} values",
         evidence,
         validated,
-        "independent" if result["independent"] else "correlated",
+        result["residual_verdict"],
         verdict,
     ]
 

@@ -253,7 +253,8 @@ def slider_range(entry: ParameterEntry, centre: float) -> tuple[float, float]:
     except LodekitError:
         bounds = None
     if bounds is not None:
-        low, high = (edge if math.isfinite(edge) else own for edge, own in zip(bounds, (low, high), strict=True))
+        pairs = zip(bounds, (low, high), strict=True)
+        low, high = (edge if edge is not None and math.isfinite(edge) else own for edge, own in pairs)
     return (low, high) if low < high else (low, low + size)
 
 

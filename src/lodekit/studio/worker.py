@@ -107,7 +107,7 @@ def _run_fit(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
             for record, part in zip(gp.records_[:MAX_SHOWN_RECORDS], gp.fit_.record_fits, strict=False)
         },
         "certificate": _certify(gp),
-        "independent": gp.diagnose().is_independent,
+        "residual_verdict": gp.diagnose().verdict,
         "validation": session.held_out and _validation_result(gp, folder / session.file, session),
         "seconds": time.monotonic() - began,
     }

@@ -88,7 +88,7 @@ def as_times(t: ArrayLike) -> Array:
     if times.ndim == 2 and times.shape[1] == 1:  # the shape of scikit-learn
         times = times[:, 0]
     if times.ndim != 1:
-        raise DataError(f"expected one row of times, got shape {times.shape}")
+        raise DataError(f"expected a one-dimensional array of times, got shape {times.shape}")
     if not np.isfinite(times).all():
         index = int(np.argmin(np.isfinite(times)))
         raise DataError(f"expected finite times, got {times[index]} at index {index}")

@@ -51,7 +51,7 @@ def write_atomically(path: str | Path, content: str | bytes, error: type[Lodekit
         else:
             _remove_stale_temporaries(target)
             _write_and_replace(target, data)
-    except (OSError, ValueError) as problem:  # the latter for invalid names or texts
+    except (OSError, ValueError, TypeError) as problem:  # the latter for invalid names or texts
         raise error(f"cannot write {path}: {getattr(problem, 'strerror', None) or problem}") from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, localcontext
@@ -14,7 +13,7 @@ from lodekit.algebra.operators import scalar_to_sympy
 from lodekit.algebra.polynomials import format_polynomial
 from lodekit.algebra.scalars import Scalar, format_sum
 from lodekit.errors import AlgebraError
-from lodekit.support.text import join_list
+from lodekit.support.text import join_list, to_json_values
 from lodekit.system import grammar
 from lodekit.system.delays import DelayedChannel, find_required_inputs
 from lodekit.system.linear import format_derivative
@@ -235,7 +234,7 @@ def to_dict(system: System) -> dict[str, Any]:
     form, parametrization = system.smith_form, system.parametrization
     ring = system.operator.ring
     # JSON has no infinity: None stands for no bound.
-    bounds = {n: p.bounds and [v if math.isfinite(v) else None for v in p.bounds] for n, p in system.parameters.items()}
+    bounds = {name: p.bounds and to_json_values(list(p.bounds)) for name, p in system.parameters.items()}
     parameters = {
         name: {"positive": p.positive, "bounds": bounds[name], "fixed": p.fixed, "start": p.start}
         for name, p in system.parameters.items()
@@ -330,21 +329,21 @@ _SUBSCRIPT_DIGITS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"
 def split_subscript(name: str) -> tuple[str, list[str]]:
     """Return a name without its subscript, and the parts of the subscript.
 
-    Trailing digits, and the parts after underscores, are subscripts.
+    The first digit with everything after it, and the parts after underscores, are subscripts.
 
     Examples
     --------
-    >>> split_subscript("f1"), split_subscript("theta_max"), split_subscript("TH1_in"), split_subscript("x")
-    (('f', ['1']), ('theta', ['max']), ('TH', ['1', 'in']), ('x', []))
+    >>> split_subscript("f1"), split_subscript("theta_max"), split_subscript("TH1_in"), split_subscript("R2a")
+    (('f', ['1']), ('theta', ['max']), ('TH', ['1', 'in']), ('R', ['2a']))
     """
     head, _, tail = name.translate(_SUBSCRIPT_DIGITS).strip("_").partition("_")
-    digits = head[len(head.rstrip("0123456789")) :]
+    digits = re.findall(r"\d.*|$", head)[0]
     head = head[: len(head) - len(digits)] or digits
     return head, [part for part in ("" if digits == head else digits, *tail.split("_")) if part]
 
 
 def format_latex_name(name: str) -> str:
-    r"""Return a name as LaTeX: Greek letters by name, trailing digits and parts after an underscore as subscript.
+    r"""Return a name as LaTeX: Greek letters by name; digits, and parts after an underscore, as subscript.
 
     Examples
     --------
@@ -421,7 +420,7 @@ def equations_to_mathml(system: System) -> list[str]:
 
 
 def name_to_mathml(name: str, role: str = "") -> str:
-    """Return a name as MathML: Greek letters by name; trailing digits and parts after an underscore as subscript.
+    """Return a name as MathML: Greek letters by name; digits, and parts after an underscore, as subscript.
 
     Examples
     --------

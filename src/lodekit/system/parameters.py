@@ -168,7 +168,7 @@ class Parameter:
     positive : bool
         Whether the value must be above zero (masses, lengths, time constants).
     bounds : (float, float), optional
-        Smallest and largest possible value; infinities are allowed.
+        Smallest and largest possible value; None, or an infinity, for no limit.
     fixed : float, optional
         The known value, if the parameter is not to be estimated.
     start : float, optional
@@ -183,7 +183,7 @@ class Parameter:
     """
 
     positive: bool = False
-    bounds: tuple[float, float] | None = None
+    bounds: tuple[float | None, float | None] | None = None
     fixed: float | None = None
     start: float | None = None
     prior: Normal | LogNormal | None = None
@@ -206,7 +206,7 @@ class Parameter:
     @property
     def interval(self) -> tuple[float, float]:
         """The smallest and largest value that `positive` and `bounds` allow; an end at zero is excluded."""
-        low, high = self.bounds or (-math.inf, math.inf)
+        low, high = self._parse_bounds(self.bounds or (None, None))
         return (max(low, 0.0) if self.positive else low), high
 
     def definition(self) -> dict[str, Any]:
@@ -271,7 +271,8 @@ class Parameter:
     def _parse_bounds(self, bounds: object) -> tuple[float, float]:
         if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
             raise ParameterError(f"expected bounds=(low, high), two numbers, got {bounds!r}")
-        low, high = (_to_float("bounds", value) for value in bounds)
+        ends = zip(bounds, (-math.inf, math.inf), strict=True)
+        low, high = (limit if value is None else _to_float("bounds", value) for value, limit in ends)
         if math.isnan(low) or math.isnan(high) or not low < high:
             advice = "exchange them" if low > high else "use fixed= for a known value"
             raise ParameterError(f"expected a lower bound below the upper one, got {low:g} and {high:g}; {advice}")
@@ -290,11 +291,14 @@ class Parameter:
 
 def _to_float(role: str, value: object) -> float:
     if isinstance(value, bool | str | bytes):
-        raise ParameterError(f"expected a number for {role}=, got {value!r}")
+        remedy = "" if isinstance(value, bool) else "; write a number, without quotation marks"
+        raise ParameterError(f"expected a number for {role}=, got {value!r}{remedy}")
     try:
         return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        raise ParameterError(f"expected a number for {role}= that fits a float, got {type(value).__name__}") from None
+    except (TypeError, ValueError):
+        raise ParameterError(f"expected a number for {role}=, got {type(value).__name__}") from None
+    except OverflowError:
+        raise ParameterError(f"expected a number for {role}= below 1.8e308, got a larger one") from None
 
 
 def parse_parameters(parameters: Mapping[str, Parameter] | Iterable[str] | str) -> dict[str, Parameter]:

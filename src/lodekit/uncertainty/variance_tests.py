@@ -90,21 +90,21 @@ class Disturbance:
         >>> import lodekit as lk
         >>> system, found = lk.System("x' = w"), Disturbance("w", "white", 0.4, 0.02, None, 30.0, 4.7e-15, True)
         >>> found.sentence({"x": "m", "t": "s"}, system)
-        'w: white noise, 0.4 m/sqrt(s), the standard deviation of its integral over 1 s; needed (p < 1e-12)'
+        'w: white noise of intensity 0.4 m/sqrt(s) (std of its integral over 1 s); needed (p < 1e-12)'
         """
         own, time = units.get(self.name, ""), units.get("t", "")
         unit, is_white = f" {own}" if own else "", self.kind == WHITE_NOISE
         if is_white:
             short, words = white_noise_unit(system, self.name, units, measured)
-            unit = f" {short}" if words == short else f" in {words}"
-            unit += f", the standard deviation of its integral over {f'1 {time}' if time else 'a unit of time'}"
+            unit = f" {short}" if words == short else f" in units of {short}"
+            unit += f" (std of its integral over {f'1 {time}' if time else 'one unit of time'})"
         what = "white noise" if is_white else self.kind
         if self.note == UNOBSERVED_MESSAGE:
             return f"{self.name}: {what}; {self.note}"
         beside = f" beside {' and '.join(self.beside)}" if self.beside else ""
         if not self.deviation:
             return f"{self.name}: {what}, not needed{beside}: its best value is zero"
-        size = f"{self.name}: {what}, {self.deviation:.4g}{unit}"
+        size = f"{self.name}: {what}{' of intensity' if is_white else ','} {self.deviation:.4g}{unit}"
         if self.lengthscale is not None:
             size += f", lengthscale {self.lengthscale:.4g}{f' {time}' if time else ''}"
         note = f"; {self.note}" if self.note else ""

@@ -262,6 +262,8 @@ def _invalid_cell_error(
         remedy = "dates are read in the time column only"
     elif record == 0 and places.kind == "line":
         remedy = "put # before lines with units or remarks"
+    elif (number := _NUMBER_PATTERN.match(cell)) and re.match(r"\s*([^\W\d]|[%°])", cell[number.end() :]):
+        remedy = "write the number without its unit, which can be in the name of the column"
     elif name == "t":
         remedy = "leave out rows without a time"
     else:

@@ -742,7 +742,7 @@ def read_dataframe_columns(frame: Any, channels: Sequence[str]) -> dict[str, Any
     if times := [name for name in names if is_time_name(name)]:
         raise DataError(
             f"expected values alone beside the times, got a column {times[0]} as well; leave it out, or give the "
-            "DataFrame alone: fit(df)"
+            "DataFrame alone, without t"
         )
     if len(set(names)) < len(names):
         raise DataError(f"expected different names of columns, got {format_column_list(names)}")
