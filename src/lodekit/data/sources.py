@@ -594,9 +594,9 @@ def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedDa
         tables = open_tables(source, Y, request)
         groups = None if tables is None else [(DEFAULT_RECORD_NAME, tables)]
     if groups is None:
-        about = ("time", "columns", "header", "dt", "records", "timezone")
         # A fitted model remembers the marks of missing values for further files.
-        about += ("missing",) * (request.is_dated is None)
+        marks = ("missing",) * (request.is_dated is None)
+        about = ("time", "columns", "header", "dt", "records", "timezone", *marks)
         if absent := [name for name in about if getattr(request, name) is not None]:
             raise DataError(f"{absent[0]}= is about columns of files or of a DataFrame; expected none with arrays")
         if items is not None:

@@ -350,12 +350,9 @@ class Validation:
             for item in own:
                 data = clock.axis_times(item.times), item.values
                 times, *band = item.curve or (item.times, item.mean, item.std)
-                about = {
-                    "label": item.name,
-                    "unit": self.units.get(item.name, ""),
-                    "note": f"fit {item.fit_percent:.1f} %",
-                }
-                plotting.draw_channel(free.pop(item.name), clock.axis_times(times), *band, data=data, **about)
+                unit, note = self.units.get(item.name, ""), f"fit {item.fit_percent:.1f} %"
+                panel, times = free.pop(item.name), clock.axis_times(times)
+                plotting.draw_channel(panel, times, *band, data=data, label=item.name, unit=unit, note=note)
             for name, signal in ((name, each) for (name, where), each in signals.items() if where == record):
                 inside = signal.times[(signal.times > first) & (signal.times < last)]
                 times, is_held = np.concatenate([[first], inside, [last]]), signal.kind == "hold"

@@ -393,7 +393,7 @@ def compute_results(
     from lodekit.report import make_report
 
     gp = fit_run.gp
-    contents, reasons = dict[str, bytes | str](), list[str]()
+    contents, reasons = dict[str, str | bytes](), list[str]()
     if gp.fit_.is_on_disk:
         reasons.append(
             f"{MODEL_FILE} contains only the last rows, because there are too many for memory: it predicts from there "
@@ -412,7 +412,8 @@ def compute_results(
         if figures:
             advance(1, "figures")
             drawn, failed = _draw_figures(gp)
-            contents, reasons = contents | drawn, reasons + failed
+            contents.update(drawn)
+            reasons += failed
         if data is not None:
             contents["data.csv"] = to_csv(data)
     return contents, reasons
