@@ -250,7 +250,7 @@ def test_a_terminal_is_asked(log: Path) -> None:
         (("plant.toml", "--data", "log.csv", "--out", "other.toml"), "got both"),
         (("plant.toml", "--data", "nothing.csv"), "nothing.csv"),
         (("plant.toml", "--data", "still.csv"), "expected columns of numbers that change"),
-        (("y' = v", "--data", "log.csv"), "try --map y=COLUMN"),
+        (("y' = v", "--data", "log.csv"), "try --map CHANNEL=COLUMN"),
         (("log.toml", "--data", "log.csv"), "--force"),
     ],
 )

@@ -614,22 +614,28 @@ def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedDa
     asked = {**({} if request.time is None else {"t": request.time}), **(request.columns or {})}
     places = {name: str(column) for name, column in asked.items()}
     notes = (*remarks, *describe_records(records), *_describe_failures(records, request.argument_syntax), *notes)
-    warnings = tuple(note for note in notes if CLOCK_CHANGE in note or _FAILED_SENSOR in note)
+    warnings = tuple(note for note in notes if CLOCK_CHANGE in note or FAILED_SENSOR in note)
     steps = [("default_dt", table.step) for table in tables.values() if isinstance(table, UniformlySampledTable)]
     reading = dict([*steps, *[("missing", list(plan.missing)) for plan in plans if plan.missing]])
     return LoadedData(RecordSet.from_records(records), plans[0].origin, notes, kept, places, reading, warnings)
 
 
-_FAILED_SENSOR = "as if a sensor failed"
+FAILED_SENSOR = "as if a sensor failed"
 
 
 def _describe_failures(records: Mapping[str, Measurements], syntax: ArgumentSyntax) -> Iterator[str]:
-    """Yield a note for each series with numbers that loggers write for failures."""
-    for item in (item for record in records.values() for item in record.series):
-        if found := find_failure_values(item.values):
-            what = f"the channel {item.observable} is {' or '.join(f'{value:g}' for value in found)}"
+    """Yield a note for each channel with numbers that loggers write for failures."""
+    channels = dict[str, dict[str, Array]]()
+    for record, part in records.items():
+        for item in part.series:
+            channels.setdefault(item.observable, {})[record] = item.values
+    for channel, parts in channels.items():
+        if found := find_failure_values(np.concatenate([*parts.values()])):
+            counts = {record: n for record, values in parts.items() if (n := int(np.isin(values, found).sum()))}
+            where = f" of record{'s' * (len(counts) > 1)} {join_list([*counts])}" if len(records) > 1 else ""
             yield (
-                f"{what} in {np.isin(item.values, found).sum()} rows, {_FAILED_SENSOR}; "
+                f"the channel {channel} is {' or '.join(f'{value:g}' for value in found)} in {sum(counts.values())} "
+                f"rows{where}, {FAILED_SENSOR}; "
                 f"{syntax.missing_values(found)} reads them as missing; correct this first, because other warnings may "
                 "follow from it"
             )

@@ -460,6 +460,10 @@ def instability_warnings(setup: FitSetup, theta: NDArray[np.float64], time_unit:
     ]
 
 
+#: In the warnings of outliers.
+IMPLAUSIBLE = "implausible for normal noise"
+
+
 def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float]]], clock: TimeReference) -> list[str]:
     """Return one sentence per observable with outliers: which values, how far off, and what to do."""
     found = []
@@ -473,7 +477,7 @@ def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float
             how_far = " to ".join(dict.fromkeys(f"{each:g}" for each in ends))
             found.append(
                 f"{what} of {title} at {times}{more} {verb} {how_far} standard deviations away from the curve, which "
-                f"is implausible for normal noise: leave {them} out (NaN, or missing=[VALUE] for a table) if {slips}, "
+                f"is {IMPLAUSIBLE}: leave {them} out (NaN, or missing=[VALUE] for a table) if {slips}, "
                 f"or give {them} a larger noise_std"
             )
     return found
@@ -631,7 +635,8 @@ def residual_warnings(
         for check in checks
         if check.is_suspicious or check.has_dependent_noise or check.has_inflated_noise
     )
-    found += merge_records(doubts, [check.record for check in checks if check.record])
+    records = [check.record for check in checks if check.record]
+    found += merge_records(doubts, records)
     loud = [f"{check.title} ({check.size:.1f} times)" for check in checks if check.exceeds_noise]
     learned = dict(zip(noise.observables, noise.learned, strict=True))
     if loud and noise.n_levels == 1 and len({check.name for check in checks}) > 1:
@@ -645,7 +650,8 @@ def residual_warnings(
             cause, advice = "is not the same everywhere", "give noise_std for each record, or check outlying ones"
         text = f"residuals are larger than the noise in {join_list(loud)}: it {cause}, or the equations miss dynamics"
         found.append(f"{text}; {advice}")
-    low = [f"{100 * max(check.explained, 0.0):.0f} % of {check.title}" for check in checks if check.explains_little]
+    shares = (f"{100 * max(check.explained, 0.0):.0f} % of {check.title}" for check in checks if check.explains_little)
+    low = merge_records(shares, records)
     if low:
         found.append(
             f"the curves explain little of the variance of the data, {join_list(low)}; the rest is treated as noise: "

@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike
 
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, RecordSet, check_no_overlap, find_record_index
+from lodekit.data.sources import FAILED_SENSOR
 from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.diagnosis import Diagnosis, assess_parameters, diagnose_fit
 from lodekit.diagnostics.identifiability import IdentifiabilityResult, apply_identifiability
-from lodekit.diagnostics.messages import collect_warnings, describe_input
+from lodekit.diagnostics.messages import IMPLAUSIBLE, collect_warnings, describe_input
 from lodekit.diagnostics.residual_tests import FittedRecord, estimate_unexplained_std, inflate_all
 from lodekit.errors import AccuracyError, DataError, EquationError, FitError, LodekitError
 from lodekit.fitting import search_options as options
@@ -388,7 +389,11 @@ class Fit:
         state = self.setup, self.optimum, self.posteriors.values(), self.estimates, self.full_diagnosis
         # Without free functions, the warning of correlated residuals is sufficient.
         found = collect_warnings(*state, self.unexplained_std if self.prior.n_processes else {}, self.clock)
-        return [*self.labels.warnings.splitlines(), *found]
+        told = self.labels.warnings.splitlines()
+        if any(FAILED_SENSOR in text for text in told):
+            # Outliers are these numbers, or follow from the noise level that they increase.
+            found = [text for text in found if IMPLAUSIBLE not in text]
+        return [*told, *found]
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return compiled observables in the user's units."""
