@@ -175,10 +175,14 @@ def _read_equations(
     except EquationError as problem:
         if not problem.undeclared:
             raise
-        if text := describe_nonlinear_product(problem, external_channels):
+        guessed = _guess_parameters(source, data[0])
+        columns = [name for name in problem.undeclared if name not in guessed]
+        if text := describe_nonlinear_product(problem, external_channels) or describe_nonlinear_product(
+            problem, columns, "a column of the data"
+        ):
             raise LodekitError(text) from None
         known = (*external_channels, *arguments.parse_names(param), *arguments.parse_names(positive))
-        constants = [name for name in _guess_parameters(source, data[0]) if name not in known]
+        constants = [name for name in guessed if name not in known]
         raise EquationError(str(problem), undeclared=constants) from None
 
 

@@ -17,7 +17,7 @@ from typer import Argument, Option
 
 import lodekit as lk
 from lodekit.cli import arguments
-from lodekit.errors import LodekitError
+from lodekit.errors import EquationError, LodekitError
 
 if TYPE_CHECKING:
     from lodekit.data.preview import TablePreview
@@ -108,13 +108,17 @@ def _propose_from_data(
     """Return a system file from a data file, and the next steps before a fit; print the proposals with reasons."""
     from lodekit.data.preview import preview_table
     from lodekit.data.tables.columns import resolve_columns
+    from lodekit.system.files import describe_nonlinear_product
     from lodekit.system.parameters import parse_parameters
     from lodekit.workflow.system_proposal import guess_column_roles, propose_system_file
 
     known, dt = parse_parameters(parameters), texts["dt"]
-    system = lk.System(equations, parameters=known, channels=channels) if equations.strip() else None
-    where = arguments.read_mapping(mapping)
-    look = preview_table(data, header)
+    where, look = arguments.read_mapping(mapping), preview_table(data, header)
+    try:
+        system = lk.System(equations, parameters=known, channels=channels) if equations.strip() else None
+    except EquationError as problem:
+        text = describe_nonlinear_product(problem, (*look.names, *where), "a column of the data")
+        raise (LodekitError(text) if text else problem) from None
     if "t" in where:
         look = preview_table(data, header, resolve_columns(look.names, (), {"t": where["t"]}).time)
     if dt is not None and look.time is not None:

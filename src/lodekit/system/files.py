@@ -143,12 +143,14 @@ def read_system_file(path: str | Path) -> SystemFile:
     )
 
 
-def describe_nonlinear_product(problem: LodekitError, external_channels: Collection[str]) -> str:
-    """Return advice if an input or a disturbance multiplies a channel: it is no undeclared parameter; or nothing."""
+def describe_nonlinear_product(
+    problem: LodekitError, external_channels: Collection[str], kind: str = "an input or a disturbance"
+) -> str:
+    """Return advice if a known signal of some kind multiplies a channel: it is no undeclared parameter; or nothing."""
     undeclared = problem.undeclared if isinstance(problem, EquationError) else ()
     signals = [name for name in undeclared if name in external_channels]
     return (
-        f"{signals[0]} is an input or a disturbance and multiplies a channel, so the equations are not linear; "
+        f"{signals[0]} is {kind} and multiplies a channel, so the equations are not linear; "
         "linearise the product, or declare a constant as a parameter instead"
         if signals
         else ""
