@@ -227,6 +227,22 @@ def test_a_clock_change_asks_for_the_time_zone(log: Path) -> None:
     assert "time zone" not in run("init", "summer.toml", "--data", "summer.csv", *zone, cwd=folder).stderr
 
 
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([f'{t},{t // 5 % 2},"1,{100 + t}"' for t in range(40)], "'1,100' may be 1100 or 1.100"),
+        ([f"{t % 20},{t // 5 % 2},{t % 7}" for t in range(40)], "got numbers that go up and down"),
+        ([f"{t // 2},{t // 5 % 2},{t % 7}" for t in range(40)], "the input u has two different values at t = 2"),
+    ],
+)
+def test_data_that_a_fit_refuses_are_reported(log: Path, rows: list[str], message: str) -> None:
+    (log.parent / "bad.csv").write_text("\n".join(["t,u,y", *rows]))
+    done = run("init", "bad.toml", "--data", "bad.csv", cwd=log.parent)
+    assert "lodekit fit cannot read the data yet: " in done.stderr
+    assert message in done.stderr
+    assert "next: correct bad.csv or bad.toml; lodekit fit bad.toml bad.csv" in done.stderr
+
+
 def test_a_terminal_is_asked(log: Path) -> None:
     with (
         mock.patch("lodekit.cli.init.is_terminal", return_value=True),

@@ -86,12 +86,12 @@ def test_a_product_with_an_input_is_not_declared_as_a_parameter(log: Path) -> No
     assert done.returncode == 2
     assert "u is an input or a disturbance and multiplies a channel" in done.stderr
     assert "try:" not in done.stderr
-    product = "tau*T1' = -T1 + K*T1*u"
+    product = "tau*T1' = -T1 + K*T1*Q"
     for done in (
         run("init", product, "--data", "log.csv", "--param", "tau,K", cwd=log),
         run("fit", product, "log.csv", "--param", "tau,K", cwd=log),
     ):
-        assert "u is a column of the data and multiplies a channel" in done.stderr
+        assert "Q is a column of the data and multiplies a channel" in done.stderr
         assert "try:" not in done.stderr
     text = 'equations = ["tau*T1\' = -T1 + K*T1*Q"]\nparameters = ["tau", "K"]\n[inputs]\nQ = "hold"\n'
     (log / "product.toml").write_text(text)

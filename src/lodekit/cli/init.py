@@ -91,6 +91,7 @@ def init(
     arguments.write_output(text, out)
     if out is not None:
         example = "DATA.csv" if data is None else shlex.quote(str(data))
+        before = before or (_check_reading(out, data, header) if data else [])
         steps = "; ".join([*before, f"lodekit fit {shlex.quote(str(out))} {example}"])
         arguments.print_message(f"wrote {out}; next: {steps}")
 
@@ -149,6 +150,19 @@ def _propose_from_data(
         )
     texts["split_gaps"] = texts["split_gaps"] or bool(look.gaps)
     return propose_system_file(look, guesses, equations.strip(), parameters, channels, mapping=where, **texts), before
+
+
+def _check_reading(file: Path, data: Path, header: bool | None) -> list[str]:
+    """Print why a fit cannot read the data; return what to do then."""
+    from lodekit.workflow.pipeline import prepare_fit
+
+    try:
+        gp, found = prepare_fit(lk.read_system_file(file), data, header=header, in_shell=True)
+        found.measurements.with_known_inputs(gp.inputs or {})
+    except LodekitError as problem:
+        arguments.print_message(f"lodekit fit cannot read the data yet: {problem}")
+        return [f"correct {data.name} or {file}"]
+    return []
 
 
 def is_terminal() -> bool:
