@@ -106,7 +106,10 @@ def test_files_to_start_from_show_where_a_disturbance_stands(tmp_path: Path, equ
 def test_reports_tell_inputs_from_measurements(folder: Path) -> None:
     page = make_report(read_model(folder / "driven"))
     assert "known, held\\u003c" in page
-    assert "Channel u: known input, held constant between its 39 samples, 1 missing sample kept unchanged." in page
+    assert (
+        "Channel u: known input, held constant between its 39 samples, 1 missing sample filled with the last value."
+        in page
+    )
     assert "not measured" not in page
     assert ">Input responses</h2>" in page
     for column in ("static gain", "time constants"):
@@ -173,6 +176,8 @@ def test_inputs_after_the_last_of_several_records(folder: Path) -> None:
     assert run("fit", "driven.toml", "log.csv", "short.csv", *options, cwd=folder).returncode == 0
     (folder / "more.csv").write_text("t,u\n23,3\n60,3\n")
     assert "after t = 23, inputs are those in more.csv" in run("predict", "pair", "--at", "more.csv", cwd=folder).stderr
+    note = "after t = 39 (log.csv) and t = 23 (short.csv), known inputs keep their last values"
+    assert note in run("predict", "pair", "--to", "60", cwd=folder).stderr
 
 
 @pytest.mark.usefixtures("driven")

@@ -24,6 +24,7 @@ import lodekit as lk
 from lodekit.errors import EquationError, FitError, LodekitError
 from lodekit.support.files import write_atomically
 from lodekit.support.html import replace_advice
+from lodekit.support.text import join_list
 
 if TYPE_CHECKING:
     from lodekit.data.time_reference import TimeReference
@@ -267,6 +268,7 @@ def read_planned_inputs(
     from lodekit.workflow.new_data import find_input_columns, read_inputs
 
     planned = [] if at is None else find_input_columns(gp, at, columns)
+    ends, names = dict[str, str](), dict[str, None]()
     # Responses to planned inputs start from the last record.
     for name, own in list(times.items())[-1 if planned else 0 :]:
         part = gp.fit_.for_record(name)
@@ -278,10 +280,13 @@ def read_planned_inputs(
             print_message(f"after {part.clock.format_times(end)}, inputs are those in {at}: {', '.join(planned)}")
             return read_inputs(gp, at, columns)
         if known:
-            advice = f"predict with others: --at FILE, with columns t, {', '.join(known)}"
-            first = part.clock.format_times(min(known.values()))
-            print_message(f"after {first}, known inputs keep their last values; {advice}")
-            return {}
+            ends[name] = part.clock.format_times(min(known.values()))
+            names |= dict.fromkeys(known)
+    if ends:
+        several = join_list([f"{time} ({record})" for record, time in ends.items()])
+        after = several if len(gp.records_) > 1 else next(iter(ends.values()))
+        advice = f"predict with others: --at FILE, with columns t, {', '.join(names)}"
+        print_message(f"after {after}, known inputs keep their last values; {advice}")
     return {}
 
 

@@ -82,9 +82,10 @@ def sample(
     seed: Annotated[int, Option("--seed", min=0, help="Random seed of the samples.")] = 0,
     out: arguments.OutOption = None,
 ) -> None:
-    """Draw solutions from the posterior, each with its own parameters, and print them as CSV.
+    """Draw random solutions of the fitted model, each with its own parameters, and print them as CSV.
 
-    They do not include measurement noise or, beyond the data, model error, which the bands of predict include.
+    They show what the curves may look like. They contain neither measurement noise nor, after the last measurement,
+    the model error that widens the bands of predict.
 
     Example: lodekit sample log-fit --size 3 --seed 1
     """

@@ -127,9 +127,9 @@ def _long_gap_warning(name: str, signal: InputSignal, window: tuple[float, float
     if not steps[place] > max(0.1 * (last - first), 5.0 * float(np.median(steps))):
         return ""
     ends = clock.format_times(*inside[place : place + 2])
-    what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
+    what = "keeps its last value" if signal.kind == "hold" else "is interpolated linearly"
     share = f"{100 * steps[place] / (last - first):.0f} % of the record"
-    return f"input {name} has no value between {ends}, {share}: it is {what}; {_SPLIT_ADVICE}"
+    return f"input {name} has no value between {ends}, {share}: it {what}; {_SPLIT_ADVICE}"
 
 
 def _gap_change_warning(
@@ -688,7 +688,7 @@ def describe_input(
     between = f"between its {samples} samples" if samples != 1 else "from its only sample"
     text = f"{name}: known input, {way} {between}"
     if missing:
-        what = "kept unchanged" if kind == "hold" else "bridged"
+        what = "filled with the last value" if kind == "hold" else "interpolated"
         text += f", {missing} missing sample{'s' * (missing != 1)} {what}"
     if advantage is not None:
         other = "straight lines" if kind == "hold" else "held values"

@@ -695,7 +695,7 @@ def plot_parameters(
 
 def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, truth: float | None, unit: str) -> None:
     """Draw the log evidence around one estimate, and the level at which its interval ends; `others` may be empty."""
-    found, spread, what = fit.estimates[name], _search_std(fit, name), fit.setup.objective.name
+    found, spread = fit.estimates[name], _search_std(fit, name)
     if not spread > 0.0:
         plotting.draw_note(panel, f"{name} = {found.value:.5g}; no curve, because it has no standard error")
         return
@@ -752,7 +752,7 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
         note=textwrap.fill(note, 40, max_lines=2, placeholder=" ..."),
         level_label="95 % level (widened)" if found.identified and widened else "95 % level",
     )
-    panel.set_ylabel(f"\u0394 {what.replace(' + ', chr(10) + '+ ')}")
+    panel.set_ylabel("log evidence,\nless its maximum")
 
 
 @track_progress("computing the log evidence over two parameters")
@@ -816,7 +816,7 @@ def plot_evidence(
         estimate=[fit.estimates[name].value for name in pair],
         truth=[true[name] for name in pair] if set(pair) <= set(true) else None,
         labels=[plotting.name_with_unit(name, known.get(name, "")) for name in pair],
-        bar_label=f"{fit.setup.objective.name} less its maximum",
+        bar_label="log evidence, less its maximum",
     )
     notes = [f"{name}: {fit.estimates[name].note}" for name in pair if fit.estimates[name].note]
     panels[0].set_title("\n".join([_OTHER_PARAMETERS[others], *notes]), fontsize="small", loc="left")

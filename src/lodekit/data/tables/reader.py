@@ -341,7 +341,7 @@ class UniformlySampledTable:
     table: TableSource
     step: float
     #: The name of the time column.
-    time = "number of the row"
+    time = "row number"
 
     @property
     def names(self) -> tuple[str, ...]:
