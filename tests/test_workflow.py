@@ -130,7 +130,7 @@ def test_records_at_different_times_with_a_disturbance_have_figures(monkeypatch:
 
     gp = lk.LODEGP(lk.System("y' + y = w"), disturbances={"w": "matern-1/2"}, restarts=1, random_state=0)
     gp.fit([record(np.arange(12.0)), record(np.arange(30.0, 42.0))])
-    drawn, failed = pipeline._draw_figures(gp)
+    drawn, failed = pipeline.draw_figures(gp)
     assert not failed
     assert "equations.png" in drawn
 

@@ -300,19 +300,15 @@ def _describe_times(source: TableSource, name: str) -> tuple[str, str, str]:
     if is_dated := holds_dates(source, name):
         column, places = _read_column(source, name)
         dates = parse_dates(normalize_missing(column), places) if isinstance(column, StringColumn) else column
-        times, schema = (
-            dates.seconds_since(dates.first),
-            TableSchema("", ColumnMapping(name, {}, {}), origin=dates.first),
-        )
-        clock_changes = TimeOrder.from_times(times, schema).clock_changes
-        change = clock_changes[0][0] if clock_changes else ""
+        times = dates.seconds_since(dates.first)
+        schema = TableSchema("", ColumnMapping(name, {}, {}), origin=dates.first)
+        change = next((found[0] for found in TimeOrder.from_times(times, schema).clock_changes), "")
     if times is None:
         return unit, change, ""
     times, unit = (times * unix[1], "s") if unix else (times, "s" if is_dated else unit)
     gaps = np.diff(find_gaps(np.unique(times[np.isfinite(times)]))).ravel()
-    count = len(gaps)
-    many = f"{count} gaps, the longest of" if count > 1 else "a gap of"
-    described = f"{many} {format_duration(float(gaps.max()), unit)}" if count else ""
+    many = f"{len(gaps)} gaps, the longest of" if len(gaps) > 1 else "a gap of"
+    described = f"{many} {format_duration(float(gaps.max()), unit)}" if len(gaps) else ""
     is_slow = (is_dated or unix) and len(times) > 1 and np.median(np.diff(times)) >= 60
     return "h" if is_slow else unit, change, described
 

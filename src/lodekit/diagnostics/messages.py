@@ -460,10 +460,6 @@ def instability_warnings(setup: FitSetup, theta: NDArray[np.float64], time_unit:
     ]
 
 
-#: In the warnings of outliers.
-IMPLAUSIBLE = "implausible for normal noise"
-
-
 def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float]]], clock: TimeReference) -> list[str]:
     """Return one sentence per observable with outliers: which values, how far off, and what to do."""
     found = []
@@ -477,7 +473,7 @@ def outlier_warnings(outliers_by_title: Mapping[str, Sequence[tuple[float, float
             how_far = " to ".join(dict.fromkeys(f"{each:g}" for each in ends))
             found.append(
                 f"{what} of {title} at {times}{more} {verb} {how_far} standard deviations away from the curve, which "
-                f"is {IMPLAUSIBLE}: leave {them} out (NaN, or missing=[VALUE] for a table) if {slips}, "
+                f"is implausible for normal noise: leave {them} out (NaN, or missing=[VALUE] for a table) if {slips}, "
                 f"or give {them} a larger noise_std"
             )
     return found
@@ -563,21 +559,16 @@ def describe_time_scale(check: ResidualCheck, time_unit: str) -> str:
     return f"with periods {'above' if found.excursion > 0 else 'below'} {period}"
 
 
-def low_coverage_failures(
-    coverage: float, min_coverage: float, *, are_innovations: bool, may_differ: bool = True
-) -> list[str]:
+def low_coverage_failures(share: float, least: float, *, are_innovations: bool, may_differ: bool) -> list[str]:
     """Return a failure if the band contains too few measurements of a validation record.
 
     may_differ: Whether the plant, or its log, may differ from that of the fit.
     """
-    if coverage >= min_coverage:
+    if share >= least:
         return []
-    ahead = " one row ahead" * are_innovations
-    share, least = format_below(coverage, min_coverage)
-    advice = "; perhaps the plant has changed since the fit, or units or columns differ" * may_differ
-    return [
-        f"band{ahead} too narrow: it contains {share} of the measurements, but should contain at least {least}{advice}"
-    ]
+    ahead, parts = " one row ahead" * are_innovations, format_below(share, least)
+    text = f"band{ahead} too narrow: it contains {parts[0]} of the measurements, but should contain at least {parts[1]}"
+    return [text + "; perhaps the plant has changed since the fit, or units or columns differ" * may_differ]
 
 
 def autocorrelation_failures(check: ResidualCheck, time_unit: str, *, is_linked: bool) -> list[str]:
@@ -589,7 +580,7 @@ def autocorrelation_failures(check: ResidualCheck, time_unit: str, *, is_linked:
     text = f"errors{kind} are correlated ({describe_lag(check)}): the equations miss dynamics {scale}"
     # If an input is the cause, the next message describes it. Innovations are those of a model with a disturbance.
     disturbance = describe_coloured_noise(check) or "a disturbance" * (not are_innovations)
-    cure = f"{disturbance}, or a higher order" if disturbance else "a higher order"
+    cure = ", or ".join(filter(None, [disturbance, "a higher order"]))
     return [text if is_linked else f"{text}, or measurements have errors that are not independent; try {cure}"]
 
 
@@ -629,14 +620,13 @@ def residual_warnings(
     checks: Sequence[ResidualCheck], noise: NoiseModel, clock: TimeReference, *, widening: float = math.nan
 ) -> list[str]:
     """Return what residuals suggest against a fit, and what to try; empty if they look like noise."""
-    found = outlier_warnings({check.title: check.outliers for check in checks}, clock)
     doubts = (
         describe_check(check, clock.unit, widening) + _describe_remedy(check)
         for check in checks
         if check.is_suspicious or check.has_dependent_noise or check.has_inflated_noise
     )
     records = [check.record for check in checks if check.record]
-    found += merge_records(doubts, records)
+    found = merge_records(doubts, records)
     loud = [f"{check.title} ({check.size:.1f} times)" for check in checks if check.exceeds_noise]
     learned = dict(zip(noise.observables, noise.learned, strict=True))
     if loud and noise.n_levels == 1 and len({check.name for check in checks}) > 1:

@@ -713,10 +713,8 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
         ends = [end for end in found.interval if found.identified and transform.low < end < transform.high]
         width = max([_WIDTH_STD * spread, *(1.1 * abs(transform.inverse(end) - centre) for end in ends)])
         with fit.setup.limit_threads():
-            surface, optima = (
-                _objective_surface(fit, [name], others),
-                [each.point for each in fit.diagnosis.alternatives],
-            )
+            surface = _objective_surface(fit, [name], others)
+            optima = [each.point for each in fit.diagnosis.alternatives]
             if others == "relearned":
                 known, heights = trace_highest_profile(surface, fit.layout.index_of(name), width, points, optima)
             else:

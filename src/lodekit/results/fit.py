@@ -16,7 +16,7 @@ from lodekit.data.sources import FAILED_SENSOR
 from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.diagnosis import Diagnosis, assess_parameters, diagnose_fit
 from lodekit.diagnostics.identifiability import IdentifiabilityResult, apply_identifiability
-from lodekit.diagnostics.messages import IMPLAUSIBLE, collect_warnings, describe_input
+from lodekit.diagnostics.messages import collect_warnings, describe_input
 from lodekit.diagnostics.residual_tests import FittedRecord, estimate_unexplained_std, inflate_all
 from lodekit.errors import AccuracyError, DataError, EquationError, FitError, LodekitError
 from lodekit.fitting import search_options as options
@@ -392,7 +392,7 @@ class Fit:
         told = self.labels.warnings.splitlines()
         if any(FAILED_SENSOR in text for text in told):
             # Outliers are these numbers, or follow from the noise level that they increase.
-            found = [text for text in found if IMPLAUSIBLE not in text]
+            found = [text for text in found if "implausible for normal noise" not in text]
         return [*told, *found]
 
     def observables(self, names: Sequence[str]) -> Observables:

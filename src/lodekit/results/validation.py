@@ -731,8 +731,9 @@ def _predict_ahead(
     every = list(dict.fromkeys([_NEXT_ROW, *leads.values()]))
     names = [item.observable for item in targets]
     # Uncalibrated bands: there is no calibration for given channels.
+    plain = [ForecastBand(each) for each in every]
     calibrated = {} if given else calibrate_bands(fit, names, every)
-    bands = {name: dict(zip(every, calibrated.get(name, map(ForecastBand, every)), strict=True)) for name in names}
+    bands = {name: dict(zip(every, calibrated.get(name, plain), strict=True)) for name in names}
     requested = [(order.index(name), bands[name][lead]) for name in names for lead in leads.values()]
     parts: dict[tuple[str, int | str], list[Array]] = {}
     errors: dict[str, list[ValidationErrors]] = {item.observable: [] for item in targets}

@@ -411,7 +411,7 @@ def compute_results(
         contents["predictions.csv"] = to_csv(prediction_table(gp, times))
         if figures:
             advance(1, "figures")
-            drawn, failed = _draw_figures(gp)
+            drawn, failed = draw_figures(gp)
             contents.update(drawn)
             reasons += failed
         if data is not None:
@@ -435,7 +435,7 @@ def write_results(fit_run: FitRun, contents: Mapping[str, str | bytes], folder: 
     return {name: place / name for name in (*contents, MODEL_FILE)}
 
 
-def _draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], list[str]]:
+def draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], list[str]]:
     """Return figures as PNG by name, and why others are missing."""
     from lodekit.plotting import import_matplotlib, to_png
     from lodekit.results.certificate import pointwise_equations
