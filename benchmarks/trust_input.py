@@ -221,7 +221,7 @@ def prepare_results() -> list[Any]:
     """Return the results of two fits, computed, ready to be written."""
     from lodekit.workflow.pipeline import FitRun, compute_results
 
-    return [(product := FitRun(gp, "measurements"), compute_results(product, figures=False)) for gp in make_fits()]
+    return [(product := FitRun(gp, "measurements"), compute_results(product, figures=False)[0]) for gp in make_fits()]
 
 
 def write_forever(prepared: list[Any], folder: Path) -> None:

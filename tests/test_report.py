@@ -16,6 +16,7 @@ from lodekit.report import make_report
 from lodekit.report.document import generate_python
 from lodekit.report.panels import curve_panel, points_trace
 from lodekit.support.html import read_glossary
+from lodekit.support.text import join_list
 from lodekit.system.display import equations_to_mathml, name_to_mathml
 from tests.limits import PATIENCE
 from tests.test_page import HOSTILE, Reader, assert_offline
@@ -158,6 +159,8 @@ def test_unmeasured_channels_and_parameters_that_nothing_tells() -> None:
             assert f"{name} is {estimate.note}: the search ended at" in text
     assert page.index('class="warning"') < page.index(">Results in words</h2>")
     assert " parameters identified; " in page
+    unknown = [name for name, estimate in gp.parameters_.items() if not estimate.identified]
+    assert f"Do not use the values of {join_list(unknown)}: begin with the first warning" in text
     titles = [annotation["text"] for annotation in figures(page)[0]["layout"]["annotations"]]
     assert "not measured" in titles[1]
     assert len(traces(page, "measurements")) == 1
@@ -177,7 +180,7 @@ def test_sums_show_averages_and_say_that_points_are_gone() -> None:
     assert len(traces(page, "averages")) == 2
     assert "Only sums over the measurements were kept, so there are no residuals" in page
     # Nobody looked at what the curves leave over.
-    assert "No problems were found" not in page
+    assert "no problems were found" not in page
     assert '.fit("logs/*.parquet")' in generate_python(gp, "logs/*.parquet")
 
 

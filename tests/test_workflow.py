@@ -89,7 +89,7 @@ def test_what_fit_file_cannot_use_is_refused(folder: Path, data: Any, options: d
 def test_results_are_computed_first_and_written_whole(
     product: FitRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    results = pipeline.compute_results(product, figures=False, data={"t": [0.0], "T": [25.0]})
+    results, _ = pipeline.compute_results(product, figures=False, data={"t": [0.0], "T": [25.0]})
     assert set(results) == {"report.html", "predictions.csv", "data.csv"}
     assert results["data.csv"] == "t,T\n0.0,25.0\n"
     (tmp_path / "modes.png").write_text("of an earlier fit")
@@ -107,9 +107,32 @@ def test_results_are_computed_first_and_written_whole(
 
 def test_without_matplotlib_a_remark_says_so(product: FitRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    results = pipeline.compute_results(product)
+    results, remarks = pipeline.compute_results(product)
     assert not any(name.endswith(".png") for name in results)
-    assert "matplotlib is missing" in pipeline.explain_missing_results(product.gp)[0]
+    assert "matplotlib is missing" in remarks[0]
+
+
+def test_a_figure_that_fails_leaves_the_other_results(product: FitRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("no scale")
+
+    monkeypatch.setattr("lodekit.plotting.draw_channel", fail)
+    results, remarks = pipeline.compute_results(product)
+    assert remarks == ["channels.png cannot be drawn: no scale"]
+    assert {"report.html", "predictions.csv", "residuals.png"} <= set(results)
+
+
+def test_records_at_different_times_with_a_disturbance_have_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lodekit.plotting.to_png", lambda figure: b"")
+
+    def record(times: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        return times, {"y": np.cos(times / 3.0) + 0.1 * np.cos(7.0 * times)}
+
+    gp = lk.LODEGP(lk.System("y' + y = w"), disturbances={"w": "matern-1/2"}, restarts=1, random_state=0)
+    gp.fit([record(np.arange(12.0)), record(np.arange(30.0, 42.0))])
+    drawn, failed = pipeline.draw_figures(gp)
+    assert not failed
+    assert "equations.png" in drawn
 
 
 def test_predictions_and_samples_are_columns(product: FitRun) -> None:
@@ -189,7 +212,9 @@ def test_models_remember_how_their_files_were_read(tmp_path: Path) -> None:
     assert gp.labels_["reading"] == {"default_dt": 0.5, "missing": [-999.0]}
     series = read_record(gp, tmp_path / "log.csv").measurements.series[0]
     assert (len(series.times), series.times[-1]) == (13, 7.0)
-    assert len(gp.validate(str(tmp_path / "log.csv")).channels[0].times) == 13
+    by_options = gp.validate(read_record(gp, tmp_path / "log.csv"))
+    assert [len(own.channels[0].times) for own in (gp.validate(str(tmp_path / "log.csv")), by_options)] == [13, 13]
+    assert len(gp.validate(series.times, {"T": series.values}).channels[0].times) == 13
     (tmp_path / "invalid.toml").write_text("missing = 'off'\nequations = [\"x' = v\"]")
     with pytest.raises(lk.LodekitError, match=r"expected missing as numbers, such as \[-999, 9999\], got 'off'"):
         lk.read_system_file(tmp_path / "invalid.toml")

@@ -126,6 +126,27 @@ def test_all_rows_of_a_long_file_are_counted(tmp_path: Path) -> None:
     assert "a.csv: 200000 rows;" in run("init", "a.csv", cwd=tmp_path).stderr
 
 
+def test_gaps_of_the_log_are_mentioned(tmp_path: Path) -> None:
+    times = [*range(30), *range(100, 130)]
+    (tmp_path / "log.csv").write_text("\n".join(["t [s],u,y", *(f"{t},{t // 10 % 2},{t * t % 7}.5" for t in times)]))
+    done = run("init", "log.csv", cwd=tmp_path)
+    assert "the log has a gap of 71 s: split_gaps = true starts a new record after each" in done.stderr
+    assert "\nsplit_gaps = true\n" in done.stdout
+    rows = [f"2024-03-{1 + t // 24:02d} {t % 24:02d}:00,{t // 10 % 2},{t * t % 7}.5" for t in times]
+    (tmp_path / "dated.csv").write_text("\n".join(["t,u,y", *rows, "2024-03-09 00:00,1,2"]))
+    assert "the log has 2 gaps, the longest of 3 d:" in run("init", "dated.csv", cwd=tmp_path).stderr
+
+
+def test_cells_that_cannot_be_read_yet_are_explained(tmp_path: Path) -> None:
+    rows = [f"{k // 60:02d}:{k % 60:02d};{k // 10 % 2}.000,0;{k * k % 7},5" for k in range(40)]
+    (tmp_path / "log.csv").write_text("\n".join(["Zeit;u;y", *rows]))
+    done = run("init", "new.toml", "--data", "log.csv", cwd=tmp_path)
+    assert "the time cannot be read yet: line 2, column Zeit: expected a number, got '00:00'; a time of" in done.stderr
+    assert "u: a known input, held between samples" in done.stderr
+    assert "got '0.000,0'; remove the separators between thousands, as in 0000,0" in done.stderr
+    assert "next: correct log.csv;" in done.stderr
+
+
 def test_ambiguous_dates_are_rejected_as_by_a_fit(tmp_path: Path) -> None:
     rows = [f"0{1 + k // 9}/0{1 + k % 9}/2024,{k % 2},{k * 7 % 13}" for k in range(60)]
     (tmp_path / "a.csv").write_text("\n".join(["time,u,y", *rows]))
@@ -206,6 +227,22 @@ def test_a_clock_change_asks_for_the_time_zone(log: Path) -> None:
     assert "time zone" not in run("init", "summer.toml", "--data", "summer.csv", *zone, cwd=folder).stderr
 
 
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([f'{t},{t // 5 % 2},"1,{100 + t}"' for t in range(40)], "'1,100' may be 1100 or 1.100"),
+        ([f"{t % 20},{t // 5 % 2},{t % 7}" for t in range(40)], "got numbers that go up and down"),
+        ([f"{t // 2},{t // 5 % 2},{t % 7}" for t in range(40)], "the input u has two different values at t = 2"),
+    ],
+)
+def test_data_that_a_fit_refuses_are_reported(log: Path, rows: list[str], message: str) -> None:
+    (log.parent / "bad.csv").write_text("\n".join(["t,u,y", *rows]))
+    done = run("init", "bad.toml", "--data", "bad.csv", cwd=log.parent)
+    assert "lodekit fit cannot read the data yet: " in done.stderr
+    assert message in done.stderr
+    assert "next: correct bad.csv or bad.toml; lodekit fit bad.toml bad.csv" in done.stderr
+
+
 def test_a_terminal_is_asked(log: Path) -> None:
     with (
         mock.patch("lodekit.cli.init.is_terminal", return_value=True),
@@ -229,7 +266,7 @@ def test_a_terminal_is_asked(log: Path) -> None:
         (("plant.toml", "--data", "log.csv", "--out", "other.toml"), "got both"),
         (("plant.toml", "--data", "nothing.csv"), "nothing.csv"),
         (("plant.toml", "--data", "still.csv"), "expected columns of numbers that change"),
-        (("y' = v", "--data", "log.csv"), "try --map y=COLUMN"),
+        (("y' = v", "--data", "log.csv"), "try --map CHANNEL=COLUMN"),
         (("log.toml", "--data", "log.csv"), "--force"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lodekit.errors import EquationError
 from lodekit.system.files import read_system_file
 from tests.cli.command import run
 
@@ -35,7 +36,8 @@ def test_equations_are_fitted_as_they_are_typed_and_a_second_fit_keeps_the_first
     (log / "log-fit" / "mine.txt").write_text("keep me")
     before = (log / "log-fit" / "report.html").read_bytes()
     second = run("fit", ROOM, "log.csv", *QUICK, "--param", "tau,K,Ta", "--set", "Ta=20", cwd=log)
-    assert "log-fit had earlier results, which are now in log-fit/earlier-1 (--force replaces them)" in second.stderr
+    aside = "log-fit had earlier results, which are now in log-fit/earlier-1; use --force to overwrite instead"
+    assert aside in second.stderr
     assert (log / "log-fit" / "earlier-1" / "report.html").read_bytes() == before
     assert (log / "log-fit" / "mine.txt").exists()
     now = (log / "log-fit" / "report.html").read_bytes()
@@ -84,6 +86,17 @@ def test_a_product_with_an_input_is_not_declared_as_a_parameter(log: Path) -> No
     assert done.returncode == 2
     assert "u is an input or a disturbance and multiplies a channel" in done.stderr
     assert "try:" not in done.stderr
+    product = "tau*T1' = -T1 + K*T1*Q"
+    for done in (
+        run("init", product, "--data", "log.csv", "--param", "tau,K", cwd=log),
+        run("fit", product, "log.csv", "--param", "tau,K", cwd=log),
+    ):
+        assert "Q is a column of the data and multiplies a channel" in done.stderr
+        assert "try:" not in done.stderr
+    text = 'equations = ["tau*T1\' = -T1 + K*T1*Q"]\nparameters = ["tau", "K"]\n[inputs]\nQ = "hold"\n'
+    (log / "product.toml").write_text(text)
+    with pytest.raises(EquationError, match="Q is an input or a disturbance and multiplies a channel"):
+        read_system_file(log / "product.toml")
 
 
 def test_a_system_file_has_its_own_parameters(log: Path) -> None:

@@ -374,8 +374,8 @@ def test_messages_name_options_instead_of_arguments(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("\n".join(["t,u,y", *(f"{t},{t // 10 % 2}," for t in range(40))]))
     system = ("tau*y' + y = K*u", "--positive", "tau", "--param", "K", "--input", "u=hold")
     for options, expected in (
-        (("log.csv", "--fixed", "tau=-3"), "expected --set values above zero, got -3"),
-        (("log.csv", "--start", "tau=-3"), "expected --start values above zero, got -3"),
+        (("log.csv", "--fixed", "tau=-3"), "--set tau: expected a value above zero, got -3"),
+        (("log.csv", "--start", "tau=-3"), "--start tau: expected a value above zero, got -3"),
         (("log.csv", "--noise", "chanel"), "expected --noise 'channel' or 'shared', got 'chanel'"),
         (("log.csv", "--engine", "foo"), "expected --engine 'auto'"),
         (("log.csv", "--disturbance", "w=white"), "--disturbance names 'w', which is not a channel"),

@@ -106,7 +106,10 @@ def test_files_to_start_from_show_where_a_disturbance_stands(tmp_path: Path, equ
 def test_reports_tell_inputs_from_measurements(folder: Path) -> None:
     page = make_report(read_model(folder / "driven"))
     assert "known, held\\u003c" in page
-    assert "Channel u: known input, held constant between its 39 samples, 1 missing sample kept unchanged." in page
+    assert (
+        "Channel u: known input, held constant between its 39 samples, 1 missing sample filled with the last value."
+        in page
+    )
     assert "not measured" not in page
     assert ">Input responses</h2>" in page
     for column in ("static gain", "time constants"):
@@ -145,6 +148,36 @@ def test_predictions_use_the_inputs_of_a_file_after_the_record(folder: Path) -> 
     done = run("sample", "driven", "--at", "plan.csv", cwd=folder)
     assert done.returncode == 2
     assert "sample cannot use the inputs in plan.csv; remove their columns" in done.stderr
+
+
+@pytest.mark.usefixtures("driven")
+def test_mappings_for_a_model_name_its_channels(folder: Path) -> None:
+    (folder / "later.csv").write_text("t,u\n40,3\n60,3\n")
+    commands = ("predict", "--at", "later.csv"), ("predict", "--to", "60"), ("simulate", "later.csv"), ("watch", "-")
+    for command, *options in (*commands, ("validate", "log.csv")):
+        done = run(command, "driven", *options, "--map", "v=u", cwd=folder)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "error: --map: unknown name 'v'; expected a channel (y, u)\n"
+
+
+@pytest.mark.usefixtures("driven")
+def test_the_time_in_a_file_of_inputs_is_found_by_its_mapping(folder: Path) -> None:
+    (folder / "moments.csv").write_text("moment,u\n40,3\n60,3\n")
+    done = run("predict", "driven", "--at", "moments.csv", cwd=folder)
+    assert done.returncode == 2
+    assert "--dt STEP; otherwise --map t=COLUMN" in done.stderr
+    done = run("predict", "driven", "--at", "moments.csv", "--map", "t=moment", cwd=folder)
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["t", "40.0", "60.0"]
+
+
+def test_inputs_after_the_last_of_several_records(folder: Path) -> None:
+    (folder / "short.csv").write_text("\n".join((folder / "log.csv").read_text().split("\n")[:25]))
+    options = ("--out", "pair", "--restarts", "1", "-q", "--no-figures")
+    assert run("fit", "driven.toml", "log.csv", "short.csv", *options, cwd=folder).returncode == 0
+    (folder / "more.csv").write_text("t,u\n23,3\n60,3\n")
+    assert "after t = 23, inputs are those in more.csv" in run("predict", "pair", "--at", "more.csv", cwd=folder).stderr
+    note = "after t = 39 (log.csv) and t = 23 (short.csv), known inputs keep their last values"
+    assert note in run("predict", "pair", "--to", "60", cwd=folder).stderr
 
 
 @pytest.mark.usefixtures("driven")

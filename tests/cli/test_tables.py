@@ -53,6 +53,16 @@ def test_a_window_of_dates_in_minutes(folder: Path) -> None:
     (folder / "at.txt").write_text("2026-03-01 12:15\n2026-03-01 12:16\n")
     done = run("predict", "dated-fit", "--at", "at.txt", cwd=folder)
     assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["t", "15.0", "16.0"]
+    (folder / "at.csv").write_text("date,u\n2026-03-01 12:15,0\n2026-03-01 12:16,0\n")
+    assert run("predict", "dated-fit", "--at", "at.csv", cwd=folder).stdout == done.stdout
+
+
+def test_times_of_predictions_are_converted_to_the_unit_of_the_model(folder: Path) -> None:
+    options = ("--dt", "1", "--no-figures", "--restarts", "1", "-q")
+    assert run("fit", "room.toml", "plain.csv", *options, cwd=folder).returncode == 0
+    (folder / "hours.csv").write_text("t [h],u\n0.5,0\n1,0\n")
+    done = run("predict", "plain-fit", "--at", "hours.csv", cwd=folder)
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["t", "30.0", "60.0"]
 
 
 def test_a_file_without_a_time_takes_a_step_and_no_column_for_it(folder: Path) -> None:

@@ -133,10 +133,16 @@ def test_repeated_numbers_for_failures_are_named_and_can_be_missing(tmp_path: Pa
         rows[row] = f"{row},{cell}"
     (tmp_path / "log.csv").write_text("\n".join(["t,T", *rows]))
     found = load_data(tmp_path / "log.csv", channels=["T"])
-    told = "the channel T is -999 or 9999 in 4 rows, as if a sensor failed; missing=[-999, 9999] reads them as missing"
-    assert (found.notes, found.warnings) == ((told,), (told,))
+    told = (
+        "the channel T is -999 or 9999 in {} rows{}, as if a sensor failed; missing=[-999, 9999] reads them as "
+        "missing; correct this first, because other warnings may follow from it"
+    )
+    assert found.notes == found.warnings == (told.format(4, ""),)
+    (tmp_path / "other.csv").write_text("t,T\n1,20\n2,21\n3,-999\n4,22\n")
+    found = load_data([tmp_path / "log.csv", tmp_path / "other.csv"], channels=["T"])
+    assert found.warnings == (told.format(5, " of records log.csv and other.csv"),)
     (told,) = load_data(tmp_path / "log.csv", channels=["T"], in_shell=True).warnings
-    assert told.endswith("; --missing -999 --missing 9999 reads them as missing")
+    assert "; --missing -999 --missing 9999 reads them as missing; correct" in told
     found = load_data(tmp_path / "log.csv", channels=["T"], missing=[-999, 9999])
     assert (found.notes, len(found.measurements.series[0].times)) == ((), 8)
     with pytest.raises(DataError, match="missing"):

@@ -50,7 +50,7 @@ def test_a_mapping_names_columns_derivatives_and_noise(read: Reader) -> None:
     [
         ("a,x,y", {}, None, "got the columns a, x, y; .* interval, dt=STEP; otherwise columns=.'t': 'COLUMN'."),
         ("t,time,x", {}, None, "the time may be in any of the columns t, time; try columns=.'t': 't'."),
-        ("t,a,b", {}, None, "at least one of x, y, got the columns t, a, b; try columns=.'x': 'COLUMN'."),
+        ("t,a,b", {}, None, "at least one of x, y, got the columns t, a, b; try columns=.'CHANNEL': 'COLUMN'."),
         ("t,x [m],x [km]", {}, None, "channel x may be in any of the columns x .m., x .km.; try columns=.'x': 'x .m.'"),
         ("t,X,X [m]", {}, None, "channel x may be in any of the columns X, X .m."),
         ("t,x,x", {}, None, "expected different names of columns, got x more than once"),

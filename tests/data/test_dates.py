@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 
 from lodekit.data.sources import load_data
@@ -73,6 +74,17 @@ def test_doubtful_dates_are_refused(read: Reader, first: str, second: str, match
     with pytest.raises(DataError, match=match) as caught:
         read(f"t,x\n{first},1\n{second},2\n", "x")
     assert "column t" in str(caught.value)
+
+
+def test_pieces_of_a_record_have_one_order_of_day_and_month(tmp_path: Path) -> None:
+    for number, dates in enumerate((("12/30/2023", "12/31/2023"), ("01/01/2024", "01/02/2024"), ("01/03/2024",))):
+        (tmp_path / f"{number}.csv").write_text("\n".join(["t,x", *(f"{date},1" for date in dates)]))
+    for source in (str(tmp_path / "*.csv"), [tmp_path / "1.csv", tmp_path / "0.csv"]):
+        records = load_data(source, channels=["x"], units={"t": "d"}).measurements.records.values()
+        assert sum(len(record.series[0].times) for record in records) == (5 if isinstance(source, str) else 4)
+        assert max(float(np.ptp(record.series[0].times)) for record in records) == (4.0 if len(records) == 1 else 1.0)
+    with pytest.raises(DataError, match="'01/02/2024' may have the day or the month first"):
+        load_data(str(tmp_path / "[12].csv"), channels=["x"])
 
 
 def test_a_wrong_date_of_a_list_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:

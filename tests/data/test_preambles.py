@@ -131,7 +131,7 @@ def test_times_are_joined_from_columns_of_dates_and_times_of_day(
 ) -> None:
     rows = [f"{day}.03.2026,{hour:02d}:30,{hour}.5" for day in (30, 31) for hour in range(24)]
     text = "Logger XY\nSite: Bldg 7\n\n{},P (kW)\n" + "\n".join(rows)
-    for names in ("Date,Time", "Datum,Zeit"):
+    for names in ("Date,Time", "Datum,Zeit", "Tag,Uhrzeit", "Date,Time of day"):
         (tmp_path / "a.csv").write_text(text.format(names))
         for limit in (10**6, 0):
             monkeypatch.setattr(sources, "MAX_ROWS_IN_MEMORY", limit)
@@ -143,7 +143,8 @@ def test_times_are_joined_from_columns_of_dates_and_times_of_day(
             assert f"times are joined from the columns {' and '.join(names.split(','))}" in found.notes
     look = preview_table(tmp_path / "a.csv")
     assert look.time is not None
-    assert (look.time.name, look.time.unit) == ("Datum", "h")
+    assert (look.time.name, look.time.unit, look.skipped_columns) == ("Date", "h", {})
+    assert not any("not used" in note for note in found.notes)
     with pytest.raises(DataError, match="the date and the time of day in one column, got two"):
         list(follow_rows(iter([(tmp_path / "a.csv").read_bytes()]), "log", lambda _: ReadOptions(["P"])))
 

@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,3 +104,11 @@ def test_many_are_counted_and_not_all_named() -> None:
     assert "leave them out" in text
     (text,) = outlier_warnings({"y": far[:1]}, TimeReference(datetime(2026, 3, 1, 12), "h"))
     assert text.startswith("the value of y at 2026-03-01 16:00 is 90 standard deviations")
+
+
+def test_numbers_that_mark_failures_are_no_outliers(tmp_path: Path) -> None:
+    rows = [f"{t},{u},{-999 if t in (13, 14, 40) else y}" for t, u, y in zip(T, U, plant(), strict=True)]
+    (tmp_path / "log.csv").write_text("\n".join(["t,u,y", *rows]))
+    gp = lk.LODEGP(lk.System("y' + y = 2*u"), inputs={"u": "hold"}, random_state=0).fit(tmp_path / "log.csv")
+    assert gp.warnings_[0].startswith("the channel y is -999 in 3 rows, as if a sensor failed")
+    assert not any("implausible" in text for text in gp.warnings_)

@@ -122,7 +122,7 @@ def test_levels_of_noise_have_a_weak_prior_that_knows_no_units() -> None:
 def test_an_objective_says_which_priors_it_contains() -> None:
     several, shared = settle(), settle(noise="shared")
     assert (several.name, shared.name) == ("log evidence + log prior", "log evidence")
-    assert several.description == "the evidence times a weak prior on the noise levels"
+    assert several.description == "the evidence, combined with a weak prior on the noise levels"
     assert shared.description == "the evidence"
     assert shared.log_prior(np.ones(shared.layout.size))[0] == 0.0
 

@@ -179,9 +179,10 @@ def test_a_worse_result_is_seen(quick: tuple[RunPlan, RunResults, Path]) -> None
         if row["method"] == "paper" and row["topic"] == "main":
             row.update(train_rmse=1.0, eval_rmse=9.0, loss=5.0, ode_error=[1.0])
             row["hyperparameters"] = {name: 1e3 * value for name, value in row["hyperparameters"].items()}
-    assert len([cell for cell in find_differences(RunResults(rows)) if "the paper's way" in cell]) == 12
+    assert len([cell for cell in find_differences(RunResults(rows)) if "the paper's method" in cell]) == 12
     assert (
-        len([line for line in explain_hyperparameter_differences(RunResults(rows)) if "the paper's way" in line]) == 9
+        len([line for line in explain_hyperparameter_differences(RunResults(rows)) if "the paper's method" in line])
+        == 9
     )
 
 

@@ -496,7 +496,7 @@ def test_a_fit_of_the_studio_is_that_of_the_library(
     }
     monkeypatch.chdir(tmp_path / "taken")
     # Figures take longer than everything else.
-    monkeypatch.setattr("lodekit.workflow.pipeline._draw_figures", lambda gp: {})
+    monkeypatch.setattr("lodekit.workflow.pipeline.draw_figures", lambda gp: ({}, []))
     names: dict[str, object] = {}
     exec(compile(script, "script", "exec"), names)  # noqa: S102 - the very lines that people take away
     assert Path("log-fit", "report.html").is_file()

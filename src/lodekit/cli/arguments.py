@@ -24,6 +24,7 @@ import lodekit as lk
 from lodekit.errors import EquationError, FitError, LodekitError
 from lodekit.support.files import write_atomically
 from lodekit.support.html import replace_advice
+from lodekit.support.text import join_list
 
 if TYPE_CHECKING:
     from lodekit.data.time_reference import TimeReference
@@ -61,7 +62,10 @@ TimezoneOption = Annotated[
 FirstOption = Annotated[str | None, Option("--from", help="Omit rows before this time or date.")]
 LastOption = Annotated[str | None, Option("--to", help="Omit rows after this time, or after this day.")]
 ModelArgument = Annotated[Path, Argument(help="A saved model, or a folder written by lodekit fit.")]
-OutOption = Annotated[Path | None, Option("--out", "-o", help="Output file; standard output by default.")]
+OutOption = Annotated[
+    Path | None,
+    Option("--out", "-o", help="Output file, which replaces one with the same columns; standard output by default."),
+]
 #: What to use instead of commands that do not exist.
 _OTHER_COMMANDS = {"report": "lodekit fit, which writes report.html", "diagnose": "lodekit fit and lodekit check"}
 
@@ -187,11 +191,14 @@ def parse_numbers(options: Sequence[str], option_name: str) -> dict[str, float]:
     return numbers
 
 
-def read_mapping(options: list[str] | None) -> dict[str, str]:
-    """Return the columns by channel that ``--map`` assigns."""
-    from lodekit.data.tables import parse_mapping
+def read_mapping(options: list[str] | None, gp: lk.LODEGP | None = None) -> dict[str, str]:
+    """Return the columns by channel that ``--map`` assigns; raise if a fitted model has no such channel."""
+    from lodekit.data.tables.columns import ArgumentSyntax, check_mapping_names, parse_mapping
 
-    return parse_mapping(options or [])
+    found = parse_mapping(options or [])
+    if gp is not None:
+        check_mapping_names(found, gp.system.plain_channels, ArgumentSyntax(in_shell=True))
+    return found
 
 
 def parse_pairs(options: Sequence[str], option_name: str, expected: str) -> dict[str, str]:
@@ -221,15 +228,18 @@ def prediction_times(
     at: Path | None,
     record: str | None = None,
     default_count: int = 200,
+    columns: dict[str, str] | None = None,
 ) -> dict[str, Array]:
     """Return the times of ``--from``, ``--to``, ``--n`` or ``--at`` by record; by default its window."""
     import numpy as np
+
+    from lodekit.workflow.new_data import read_times
 
     names = gp.records_ if record is None else gp.fit_.for_record(record).record_names
     if at is not None:
         if start is not None or stop is not None or count is not None:
             raise LodekitError("expected --at FILE, or --from, --to and --n, got both")
-        return dict.fromkeys(names, _read_times_file(gp, at))
+        return dict.fromkeys(names, read_times(gp, at, columns))
     times, clock, count = {}, gp.fit_.clock, count or default_count
     for name in names:
         window = gp.fit_.for_record(name).measurements.window
@@ -251,23 +261,6 @@ def parse_range(
     return low, high
 
 
-def _read_times_file(gp: lk.LODEGP, path: Path) -> Array:
-    import numpy as np
-
-    from lodekit.data.tables import read_table, read_time_list
-
-    times_and_origin = read_time_list(path)
-    if times_and_origin is None:
-        table = read_table(path, ())
-        times_and_origin = table.times, table.origin
-    times, origin = times_and_origin
-    if origin is None:
-        return times
-    clock = gp.fit_.clock
-    start = clock.parse_time(origin, f"{path}, its first time,")
-    return np.asarray(start + clock.conversion_from_seconds.convert_difference(times))
-
-
 def read_planned_inputs(
     gp: lk.LODEGP, times: dict[str, Array], at: Path | None, columns: dict[str, str] | None = None
 ) -> dict[str, tuple[Array, Array]]:
@@ -275,7 +268,9 @@ def read_planned_inputs(
     from lodekit.workflow.new_data import find_input_columns, read_inputs
 
     planned = [] if at is None else find_input_columns(gp, at, columns)
-    for name, own in times.items():
+    ends, names = dict[str, str](), dict[str, None]()
+    # Responses to planned inputs start from the last record.
+    for name, own in list(times.items())[-1 if planned else 0 :]:
         part = gp.fit_.for_record(name)
         known = {each: signal.times[-1] for each, signal in part.measurements.inputs.items() if len(signal.times) > 1}
         end = max(part.measurements.window[1], *known.values(), -math.inf)
@@ -285,10 +280,13 @@ def read_planned_inputs(
             print_message(f"after {part.clock.format_times(end)}, inputs are those in {at}: {', '.join(planned)}")
             return read_inputs(gp, at, columns)
         if known:
-            advice = f"predict with others: --at FILE, with columns t, {', '.join(known)}"
-            first = part.clock.format_times(min(known.values()))
-            print_message(f"after {first}, known inputs keep their last values; {advice}")
-            return {}
+            ends[name] = part.clock.format_times(min(known.values()))
+            names |= dict.fromkeys(known)
+    if ends:
+        several = join_list([f"{time} ({record})" for record, time in ends.items()])
+        after = several if len(gp.records_) > 1 else next(iter(ends.values()))
+        advice = f"predict with others: --at FILE, with columns t, {', '.join(names)}"
+        print_message(f"after {after}, known inputs keep their last values; {advice}")
     return {}
 
 

@@ -132,7 +132,7 @@ def fit(
             dt=dt,
             window=(first, last),
             records=records,
-            split_gaps=split_gaps,
+            split_gaps=split_gaps or None,
             timezone=timezone,
             missing=missing,
             command=shlex.join(["lodekit", *sys.argv[1:]]),
@@ -146,7 +146,8 @@ def fit(
         )
         paths = _write_results(product, folder, figures=figures, notes=not quiet, force=force, quiet=quiet)
     if as_json:
-        typer.echo(json.dumps(pipeline.fit_to_dict(product, paths), indent=2, ensure_ascii=False))
+        content = replace_advice(pipeline.fit_to_dict(product, paths), "cli_advice.txt")
+        typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
     elif not quiet:
         _print_summary(product, paths)
     if not product.gp.converged_:
@@ -158,7 +159,7 @@ def _read_equations(
     source: str, data: list[str], param: list[str] | None, positive: list[str] | None, external_channels: Sequence[str]
 ) -> SystemFile:
     """Return a system file, or one with the given equations; external channels are not suggested as parameters."""
-    from lodekit.system.files import SystemFile
+    from lodekit.system.files import SystemFile, describe_nonlinear_product
 
     if Path(source).suffix.lower() in DATA_SUFFIXES and (data[0].lower().endswith(".toml") or "=" in data[0]):
         raise LodekitError(f"expected the system before the data; try: lodekit fit {shlex.join([data[0], source])}")
@@ -174,13 +175,14 @@ def _read_equations(
     except EquationError as problem:
         if not problem.undeclared:
             raise
-        if signals := [name for name in problem.undeclared if name in external_channels]:
-            raise LodekitError(
-                f"{signals[0]} is an input or a disturbance and multiplies a channel, so the equations are not linear; "
-                "linearise the product, or declare a constant with --param instead"
-            ) from None
+        guessed = _guess_parameters(source, data[0])
+        columns = [name for name in problem.undeclared if name not in guessed]
+        if text := describe_nonlinear_product(problem, external_channels) or describe_nonlinear_product(
+            problem, columns, "a column of the data"
+        ):
+            raise LodekitError(text) from None
         known = (*external_channels, *arguments.parse_names(param), *arguments.parse_names(positive))
-        constants = [name for name in _guess_parameters(source, data[0]) if name not in known]
+        constants = [name for name in guessed if name not in known]
         raise EquationError(str(problem), undeclared=constants) from None
 
 
@@ -250,12 +252,14 @@ def _write_results(
 
     if notes and fit_run.notes:
         arguments.print_message("\n  ".join([f"{fit_run.source}:", *fit_run.notes]))
-    contents = pipeline.compute_results(fit_run, figures=figures, data=data)
-    for remark in pipeline.explain_missing_results(fit_run.gp, figures=figures):
+    contents, remarks = pipeline.compute_results(fit_run, figures=figures, data=data)
+    for remark in remarks:
         arguments.print_message(remark)
     aside = None if force else back_up_files(folder, contents, pipeline.RESULT_FILES)
     if aside is not None and not quiet:
-        arguments.print_message(f"{folder} had earlier results, which are now in {aside} (--force replaces them)")
+        arguments.print_message(
+            f"{folder} had earlier results, which are now in {aside}; use --force to overwrite instead"
+        )
     return pipeline.write_results(fit_run, contents, folder)
 
 

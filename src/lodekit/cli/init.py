@@ -17,7 +17,7 @@ from typer import Argument, Option
 
 import lodekit as lk
 from lodekit.cli import arguments
-from lodekit.errors import LodekitError
+from lodekit.errors import EquationError, LodekitError
 
 if TYPE_CHECKING:
     from lodekit.data.preview import TablePreview
@@ -91,6 +91,7 @@ def init(
     arguments.write_output(text, out)
     if out is not None:
         example = "DATA.csv" if data is None else shlex.quote(str(data))
+        before = before or (_check_reading(out, data, header) if data else [])
         steps = "; ".join([*before, f"lodekit fit {shlex.quote(str(out))} {example}"])
         arguments.print_message(f"wrote {out}; next: {steps}")
 
@@ -108,13 +109,17 @@ def _propose_from_data(
     """Return a system file from a data file, and the next steps before a fit; print the proposals with reasons."""
     from lodekit.data.preview import preview_table
     from lodekit.data.tables.columns import resolve_columns
+    from lodekit.system.files import describe_nonlinear_product
     from lodekit.system.parameters import parse_parameters
     from lodekit.workflow.system_proposal import guess_column_roles, propose_system_file
 
     known, dt = parse_parameters(parameters), texts["dt"]
-    system = lk.System(equations, parameters=known, channels=channels) if equations.strip() else None
-    where = arguments.read_mapping(mapping)
-    look = preview_table(data, header)
+    where, look = arguments.read_mapping(mapping), preview_table(data, header)
+    try:
+        system = lk.System(equations, parameters=known, channels=channels) if equations.strip() else None
+    except EquationError as problem:
+        text = describe_nonlinear_product(problem, (*look.names, *where), "a column of the data")
+        raise (LodekitError(text) if text else problem) from None
     if "t" in where:
         look = preview_table(data, header, resolve_columns(look.names, (), {"t": where["t"]}).time)
     if dt is not None and look.time is not None:
@@ -128,7 +133,8 @@ def _propose_from_data(
         raise LodekitError(f"{data}: expected columns of numbers that change, found none beside the time")
     if not yes and is_terminal():
         guesses = [_ask_role(guess) for guess in guesses]
-    before = [f"correct {data.name}" for guess in guesses if guess.column.problem][:1]
+    problems = [each.problem for each in (look.time, *(guess.column for guess in guesses)) if each and each.problem]
+    before = [f"correct {data.name}"] if problems else []
     if look.time is None and dt is None:
         before.append("write the sampling interval into the file, dt = ...")
     if look.clock_change and not texts["timezone"]:
@@ -142,7 +148,21 @@ def _propose_from_data(
         arguments.print_message(
             "the proposed equations are only a first guess, with one time constant for each output; write your own"
         )
+    texts["split_gaps"] = texts["split_gaps"] or bool(look.gaps)
     return propose_system_file(look, guesses, equations.strip(), parameters, channels, mapping=where, **texts), before
+
+
+def _check_reading(file: Path, data: Path, header: bool | None) -> list[str]:
+    """Print why a fit cannot read the data; return what to do then."""
+    from lodekit.workflow.pipeline import prepare_fit
+
+    try:
+        gp, found = prepare_fit(lk.read_system_file(file), data, header=header, in_shell=True)
+        found.measurements.with_known_inputs(gp.inputs or {})
+    except LodekitError as problem:
+        arguments.print_message(f"lodekit fit cannot read the data yet: {problem}")
+        return [f"correct {data.name} or {file}"]
+    return []
 
 
 def is_terminal() -> bool:
@@ -161,6 +181,10 @@ def _describe_columns(
         step = ": give the sampling interval, --dt 0.1" if dt is None else f"; dt = {dt:g}"
         time = f"there is no time column{step}"
     lines = [f"{data.name}: {preview.n_rows} rows; {time}"]
+    if preview.time is not None and preview.time.problem:
+        lines.append(f"the time cannot be read yet: {preview.time.problem}")
+    if preview.gaps:
+        lines.append(f"the log has {preview.gaps}: split_gaps = true starts a new record after each")
     if preview.record_column:
         lines.append(f"records: column {preview.record_column} changes when times start again")
     for guess in roles:

@@ -57,16 +57,17 @@ def predict(
     if ahead is not None:
         if start is not None or stop is not None or at is not None or count is not None:
             raise LodekitError("--ahead predicts at the times of the record; remove --from, --to, --n and --at")
-        columns = forecast_table(gp, arguments.parse_horizon(ahead), observable or None, record)
+        table = forecast_table(gp, arguments.parse_horizon(ahead), observable or None, record)
     else:
-        times = arguments.prediction_times(gp, start, stop, count, at, record)
-        if inputs := arguments.read_planned_inputs(gp, times, at, arguments.read_mapping(mapping)):
+        columns = arguments.read_mapping(mapping, gp)
+        times = arguments.prediction_times(gp, start, stop, count, at, record, columns=columns)
+        if inputs := arguments.read_planned_inputs(gp, times, at, columns):
             record, names = arguments.choose_record(gp, record) or gp.records_[0], observable or gp.fit_.setup.channels
             mean, std = gp.simulate(times[record], inputs, "end", names, return_std=True, record=record, as_frame=False)
-            columns = mean_std_table(gp, times[record], names, mean, std)
+            table = mean_std_table(gp, times[record], names, mean, std)
         else:
-            columns = prediction_table(gp, times, observable or None)
-    arguments.write_output(json.dumps(columns) + "\n" if as_json else to_csv(columns), out)
+            table = prediction_table(gp, times, observable or None)
+    arguments.write_output(json.dumps(table) + "\n" if as_json else to_csv(table), out)
 
 
 def sample(
@@ -81,9 +82,10 @@ def sample(
     seed: Annotated[int, Option("--seed", min=0, help="Random seed of the samples.")] = 0,
     out: arguments.OutOption = None,
 ) -> None:
-    """Draw solutions from the posterior, each with its own parameters, and print them as CSV.
+    """Draw random solutions of the fitted model, each with its own parameters, and print them as CSV.
 
-    They do not include measurement noise or, beyond the data, model error, which the bands of predict include.
+    They show what the curves may look like. They contain neither measurement noise nor, after the last measurement,
+    the model error that widens the bands of predict.
 
     Example: lodekit sample log-fit --size 3 --seed 1
     """
@@ -180,7 +182,7 @@ def simulate(
             options = "--noise, --set, --lengthscale, --param"
             raise LodekitError(f"a fitted model has estimated values; expected no {options}")
         gp = read_model(source)
-        signals = read_inputs(gp, inputs, arguments.read_mapping(mapping), timezone)
+        signals = read_inputs(gp, inputs, arguments.read_mapping(mapping, gp), timezone)
         arguments.write_output(to_csv(_simulate_response(gp, signals, state, record, start, stop, count)), out)
         return
     if os.path.isdir(source) or Path(source).suffix == ".lodekit":  # equations may be longer than any name of a file
@@ -322,14 +324,19 @@ def validate(
         raise LodekitError(f"expected a PNG file for --plot, such as {plot.with_suffix('.png')}, got {plot}")
     gp = read_model(model)
     found = gp.validate(
-        read_record(gp, data, arguments.read_mapping(mapping), dt, (first, last), timezone, split_gaps=split_gaps),
+        read_record(gp, data, arguments.read_mapping(mapping, gp), dt, (first, last), timezone),
         given=arguments.parse_names(given) or None,
         start=int(start) if start.isdigit() else start,
         ahead=[arguments.parse_horizon(part) for part in map(str.strip, ahead.split(",")) if part],
+        # By default, as in the fit.
+        split_gaps=split_gaps or None,
     )
     if plot is not None:
         write_atomically(plot, to_png(found.plot()))
-    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else replace_advice(repr(found), "cli_advice.txt"))
+    content = replace_advice(found.to_dict() if as_json else repr(found), "cli_advice.txt")
+    typer.echo(json.dumps(content, indent=2) if as_json else content)
     if not found.holds:
-        arguments.print_message(f"the model does not hold on {'this record' if len(data) == 1 else 'all records'}")
+        reasons = ", ".join(item.failure for item in found.channels if item.failure)
+        which = "this record" if len({item.record for item in found.channels}) == 1 else "all records"
+        arguments.print_message(f"the model does not hold on {which}: {reasons}")
         raise typer.Exit(1)

@@ -25,7 +25,7 @@ def inspect(
     as_json: arguments.JsonOption = False,
     as_latex: Annotated[bool, Option("--latex", help="Print LaTeX.")] = False,
 ) -> None:
-    """Describe the solutions of a system, exactly and with a proof.
+    """Describe the solutions of a system by exact algebra, with a proof.
 
     Example: lodekit inspect "f1' = -a*(f1-f2)+u; f2' = -b*(f2-f1)" --param a,b
     """

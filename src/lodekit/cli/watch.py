@@ -22,15 +22,23 @@ if TYPE_CHECKING:
     from lodekit.results.stream.stream import Stream
 
 
+_FRESH_HELP = (
+    "Start a new record instead of continuing that of the fit. Its initial state is unknown, so the std of the first "
+    "predictions is very large."
+)
+_AHEAD_HELP = (
+    "Also predict measurements this far ahead: '5 s', or 5 in the unit of time. Like std, ahead_std includes noise, "
+    "but not the uncertainty of the parameters."
+)
+
+
 def watch(
     model: arguments.ModelArgument,
     data: Annotated[str, Argument(help="A text file that grows, or - for standard input.")],
     once: Annotated[bool, Option("--once", help="Stop at the end of the file instead of waiting for more.")] = False,
-    fresh: Annotated[bool, Option("--fresh", help="Start a new record instead of continuing that of the fit.")] = False,
+    fresh: Annotated[bool, Option("--fresh", help=_FRESH_HELP)] = False,
     record: Annotated[str | None, Option("--record", help="The record to continue; the last by default.")] = None,
-    ahead: Annotated[
-        str | None, Option("--ahead", help="Also predict this far ahead: '5 s', or 5 in the unit of time.")
-    ] = None,
+    ahead: Annotated[str | None, Option("--ahead", help=_AHEAD_HELP)] = None,
     false_alarms: Annotated[
         float | None, Option("--false-alarms", help="False alarms per row if the model holds; 1e-4 by default.")
     ] = None,
@@ -60,7 +68,7 @@ def watch(
         record = arguments.choose_record(gp, record)
     stream = gp.stream(fresh=fresh, record=record, resume=resume, false_alarms=false_alarms, shift=shift)
     horizon = None if ahead is None else parse_time_horizon(ahead, gp.fit_.clock.unit)
-    columns = arguments.read_mapping(mapping) or None
+    columns = arguments.read_mapping(mapping, gp) or None
     rows = monitor_rows(
         gp, stream, _open_stream(data), columns, timezone, horizon=horizon, once=once, split_gaps=split_gaps
     )

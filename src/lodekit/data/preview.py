@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lodekit.data.records import find_gaps
 from lodekit.data.tables.cells import find_failure_values, normalize_missing, parse_mostly_numbers, parse_number_columns
 from lodekit.data.tables.columns import (
     IGNORED_COLUMN,
@@ -21,11 +22,18 @@ from lodekit.data.tables.columns import (
     unit_from_name,
 )
 from lodekit.data.tables.dates import Durations, Timestamps, detect_date_format, is_date, parse_dates
-from lodekit.data.tables.reader import TableSchema, TableSource, TimeOrder, UniformlySampledTable, open_table
+from lodekit.data.tables.reader import (
+    TIME_OF_DAY,
+    TableSchema,
+    TableSource,
+    TimeOrder,
+    UniformlySampledTable,
+    open_table,
+)
 from lodekit.data.tables.strings import RowLocations, StringColumn, prefix_errors
 from lodekit.errors import DataError
 from lodekit.support.arguments import Array
-from lodekit.support.units import unix_time_unit
+from lodekit.support.units import format_duration, unix_time_unit
 
 
 def describe_steps(values: Array) -> str:
@@ -171,6 +179,7 @@ class TablePreview:
     record_column: A column that changes where times restart; empty if there is none.
     skipped_columns: Other columns, and what they contain.
     clock_change: The first date at which local times jump by an hour; empty if there is none.
+    gaps: The number of gaps and the longest one, in words; empty if there are none.
     """
 
     names: tuple[str, ...]
@@ -182,6 +191,7 @@ class TablePreview:
     record_column: str = ""
     skipped_columns: Mapping[str, str] = field(default_factory=dict)
     clock_change: str = ""
+    gaps: str = ""
 
 
 def preview_table(path: str | Path, header: bool | None = None, time_column: str = "") -> TablePreview:
@@ -217,7 +227,7 @@ def preview_table(path: str | Path, header: bool | None = None, time_column: str
     record = "" if time is None else _detect_record_column(source, found, time)
     columns, left_out = [], {}
     for number, (name, values) in enumerate(found.items(), 1):
-        if name in (time, record):
+        if name in (time, record, TIME_OF_DAY):
             continue
         if values is None or not np.isfinite(values).any():
             empty = "contains dates" if holds_dates(source, name) else "contains no numbers"
@@ -229,14 +239,16 @@ def preview_table(path: str | Path, header: bool | None = None, time_column: str
         same = bool(np.ptp(known) == 0)
         columns.append(ColumnPreview(name, number, unit_from_name(name), evidence, same, read[name][1], failures))
     count = max(len(values) for values in found.values() if values is not None)
-    if sum(1 for _ in islice(source.blocks(source.names[:1]), 2)) > 1:
-        count = source.count_rows(np.inf)
-    described, change = None, ""
+    described, change, gaps = None, "", ""
     if time is not None:
-        unit, change = _describe_dates(source, time)
-        described = ColumnPreview(time, source.names.index(time) + 1, unit or unit_from_name(time, is_time=True))
+        unit, change, gaps = _describe_times(source, time)
+        problem = "" if found[time] is not None or holds_dates(source, time) else read[time][1]
+        described = ColumnPreview(time, source.names.index(time) + 1, unit, problem=problem)
+    if sum(1 for _ in islice(source.blocks(source.names[:1]), 2)) > 1:
+        # Records of such a size are not split at gaps.
+        count, gaps = source.count_rows(np.inf), ""
     names, has_header = tuple(source.names), not have_number_names(source.names)
-    return TablePreview(names, tuple(columns), described, why, has_header, count, record, left_out, change)
+    return TablePreview(names, tuple(columns), described, why, has_header, count, record, left_out, change, gaps)
 
 
 def _read_column(source: TableSource, name: str) -> tuple[Any, RowLocations]:
@@ -278,20 +290,27 @@ def _detect_time_column(source: TableSource, found: Mapping[str, Array | None]) 
     return None, ""
 
 
-def _describe_dates(source: TableSource, name: str) -> tuple[str, str]:
-    """Return the unit for dates, hours if rows are a minute or more apart, and where local times jump; else empty."""
-    change, unix, (numbers, _) = "", find_unix_times(source, name), read_numeric_column(source, name)
-    if unix and numbers is not None:
-        steps = np.diff(numbers) * unix[1]
-    elif not holds_dates(source, name):
-        return "", ""
-    else:
+def _describe_times(source: TableSource, name: str) -> tuple[str, str, str]:
+    """Return the unit of times, where local times jump, and their gaps; the last two are empty if there are none.
+
+    The unit of dates is hours if rows are a minute or more apart.
+    """
+    unit, change, unix = unit_from_name(name, is_time=True), "", find_unix_times(source, name)
+    times, _ = read_numeric_column(source, name)
+    if is_dated := holds_dates(source, name):
         column, places = _read_column(source, name)
         dates = parse_dates(normalize_missing(column), places) if isinstance(column, StringColumn) else column
-        steps, schema = np.diff(dates.seconds), TableSchema("", ColumnMapping(name, {}, {}), origin=dates.first)
-        found = TimeOrder.from_times(dates.seconds_since(dates.first), schema).clock_changes
-        change = found[0][0] if found else ""
-    return "h" if len(steps) and np.median(steps) >= 60 else "s", change
+        times = dates.seconds_since(dates.first)
+        schema = TableSchema("", ColumnMapping(name, {}, {}), origin=dates.first)
+        change = next((found[0] for found in TimeOrder.from_times(times, schema).clock_changes), "")
+    if times is None:
+        return unit, change, ""
+    times, unit = (times * unix[1], "s") if unix else (times, "s" if is_dated else unit)
+    gaps = np.diff(find_gaps(np.unique(times[np.isfinite(times)]))).ravel()
+    many = f"{len(gaps)} gaps, the longest of" if len(gaps) > 1 else "a gap of"
+    described = f"{many} {format_duration(float(gaps.max()), unit)}" if len(gaps) else ""
+    is_slow = (is_dated or unix) and len(times) > 1 and np.median(np.diff(times)) >= 60
+    return "h" if is_slow else unit, change, described
 
 
 def find_unix_times(source: TableSource, name: str) -> tuple[str, float, datetime] | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from lodekit.data.inputs import GAP_RATIO, InputSignal, is_logged_every_row
 from lodekit.data.observations import Observations, TimeSeries, concatenate_series, find_input_samples
-from lodekit.data.row_store import OutOfCoreRows, extract_inputs, missing_outputs_error
+from lodekit.data.row_store import OutOfCoreRows, extract_inputs, missing_outputs_error, two_values_error
 from lodekit.data.statistics import Statistics
 from lodekit.errors import DataError
 from lodekit.support.arguments import Array
@@ -283,7 +283,7 @@ def _input_from_samples(name: str, times: Array, values: Array, kind: str, missi
     again = np.setdiff1d(np.arange(len(times)), first)
     for row in again:
         if values[row] != values[first[np.searchsorted(places, times[row])]]:
-            raise DataError(f"the input {name} has two different values at t = {times[row]:g}; expected one")
+            raise two_values_error(name, float(times[row]))
     return InputSignal(places, values[first], kind, missing)  # type: ignore[arg-type]
 
 

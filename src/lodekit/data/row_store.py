@@ -31,6 +31,14 @@ _CHUNK_ROWS = 200_000
 FilterCheckpoint = tuple[float, float, tuple[Array, Array, Array, Array]]
 
 
+def two_values_error(name: str, time: float) -> DataError:
+    """Return the error about an input with two different values at one time."""
+    return DataError(
+        f"the input {name} has two different values at t = {time:g}; expected one: check the time column, or remove "
+        "duplicate rows"
+    )
+
+
 def missing_outputs_error(
     found: Sequence[str], wanted: Sequence[str] = (), notes: Sequence[str] = (), *, are_arrays: bool = False
 ) -> DataError:
@@ -333,7 +341,7 @@ class _InputSampleCollector:
         again = np.diff(times) == 0
         if (again & (np.diff(values) != 0)).any():
             when = times[1:][again & (np.diff(values) != 0)][0]
-            raise DataError(f"the input {self.name} has two different values at t = {when:g}; expected one")
+            raise two_values_error(self.name, float(when))
         first = np.append(True, ~again)
         times, values = times[first], values[first]
         self.gap_detector.update(*(own if self.last is None else own[1:] for own in (times, values)))

@@ -159,10 +159,11 @@ def _apply_window(plans: Sequence[TableSchema], request: ReadOptions, unit: str)
     """Return the schemas with the requested time window."""
     clock = TimeReference(plans[0].origin, request.units.get("t") or unit)
     edges = list(plans[0].window)
-    for number, (edge, what) in enumerate(zip(request.window, ("first", "last"), strict=True)):
+    names = ("--from", "--to") if request.in_shell else ("the first time", "the last time")
+    for number, (edge, what) in enumerate(zip(request.window, names, strict=True)):
         if edge is not None:
-            edges[number] = clock.parse_time(edge, f"the {what} time", is_end=number == 1)
-            if number and edges[number] != clock.parse_time(edge, "the last time"):
+            edges[number] = clock.parse_time(edge, what, is_end=number == 1)
+            if number and edges[number] != clock.parse_time(edge, what):
                 # The last day ends before midnight.
                 edges[number] = np.nextafter(edges[number], -np.inf)
     if not edges[0] <= edges[1]:
@@ -229,9 +230,10 @@ def _infer_dates(
     """Return the schemas with the formats of their dates and one common origin."""
     dated, firsts, since = [], [], options.since
     zone = find_time_zone(options.timezone) if options.timezone else since.tzinfo if since else None
+    others = [(table, plan.columns.time) for table, plan in zip(tables.values(), plans, strict=True)]
     for table, plan in zip(tables.values(), plans, strict=True):
         with prefix_errors(plan.table_name):
-            own, first = detect_dates(table, plan)
+            own, first = detect_dates(table, plan, others)
             if unix := None if own.time_unit else find_unix_times(table, plan.columns.time):
                 unit, seconds, start = unix
                 if options.is_dated is not False:
@@ -524,7 +526,7 @@ class LoadedData:
     notes: Findings about the files, as sentences.
     units: Units of channels and of the time ``t``, if the data contain them.
     requested_columns: Requested columns of channels and of the time ``t``.
-    reading: Options for other files of this kind: ``default_dt`` and ``missing``.
+    reading: Options for other files of this kind: ``default_dt``, ``missing`` and ``split_gaps``.
     warnings: Those of the notes that are warnings of a fit.
     """
 
@@ -574,7 +576,8 @@ def load_data(
     notes, whole = [note for note in describe_records(parts) if note not in found.notes], RecordSet.from_records(parts)
     if (lost := _count_outputs(found.measurements, request.inputs) - _count_outputs(whole, request.inputs)) > 0:
         notes.append(f"{lost} measurements in gaps of inputs, or alone between two gaps, are left out")
-    return replace(found, measurements=whole, notes=(*notes, *found.notes))
+    reading = {**found.reading, "split_gaps": True}
+    return replace(found, measurements=whole, notes=(*notes, *found.notes), reading=reading)
 
 
 def _count_outputs(measurements: Measurements, inputs: Collection[str]) -> int:
@@ -591,7 +594,9 @@ def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedDa
         tables = open_tables(source, Y, request)
         groups = None if tables is None else [(DEFAULT_RECORD_NAME, tables)]
     if groups is None:
-        about = ("time", "columns", "header", "dt", "records", "timezone", "missing")
+        # A fitted model remembers the marks of missing values for further files.
+        marks = ("missing",) * (request.is_dated is None)
+        about = ("time", "columns", "header", "dt", "records", "timezone", *marks)
         if absent := [name for name in about if getattr(request, name) is not None]:
             raise DataError(f"{absent[0]}= is about columns of files or of a DataFrame; expected none with arrays")
         if items is not None:
@@ -609,23 +614,30 @@ def _load(source: Any, Y: Any, noise_std: Any, request: ReadOptions) -> LoadedDa
     asked = {**({} if request.time is None else {"t": request.time}), **(request.columns or {})}
     places = {name: str(column) for name, column in asked.items()}
     notes = (*remarks, *describe_records(records), *_describe_failures(records, request.argument_syntax), *notes)
-    warnings = tuple(note for note in notes if CLOCK_CHANGE in note or _FAILED_SENSOR in note)
+    warnings = tuple(note for note in notes if CLOCK_CHANGE in note or FAILED_SENSOR in note)
     steps = [("default_dt", table.step) for table in tables.values() if isinstance(table, UniformlySampledTable)]
     reading = dict([*steps, *[("missing", list(plan.missing)) for plan in plans if plan.missing]])
     return LoadedData(RecordSet.from_records(records), plans[0].origin, notes, kept, places, reading, warnings)
 
 
-_FAILED_SENSOR = "as if a sensor failed"
+FAILED_SENSOR = "as if a sensor failed"
 
 
 def _describe_failures(records: Mapping[str, Measurements], syntax: ArgumentSyntax) -> Iterator[str]:
-    """Yield a note for each series with numbers that loggers write for failures."""
-    for item in (item for record in records.values() for item in record.series):
-        if found := find_failure_values(item.values):
-            what = f"the channel {item.observable} is {' or '.join(f'{value:g}' for value in found)}"
+    """Yield a note for each channel with numbers that loggers write for failures."""
+    channels = dict[str, dict[str, Array]]()
+    for record, part in records.items():
+        for item in part.series:
+            channels.setdefault(item.observable, {})[record] = item.values
+    for channel, parts in channels.items():
+        if found := find_failure_values(np.concatenate([*parts.values()])):
+            counts = {record: n for record, values in parts.items() if (n := int(np.isin(values, found).sum()))}
+            where = f" of record{'s' * (len(counts) > 1)} {join_list([*counts])}" if len(records) > 1 else ""
             yield (
-                f"{what} in {np.isin(item.values, found).sum()} rows, {_FAILED_SENSOR}; "
-                f"{syntax.missing_values(found)} reads them as missing"
+                f"the channel {channel} is {' or '.join(f'{value:g}' for value in found)} in {sum(counts.values())} "
+                f"rows{where}, {FAILED_SENSOR}; "
+                f"{syntax.missing_values(found)} reads them as missing; correct this first, because other warnings may "
+                "follow from it"
             )
 
 

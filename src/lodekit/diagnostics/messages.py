@@ -31,10 +31,11 @@ from lodekit.support.text import (
     format_below,
     format_count,
     format_probability,
-    format_quantity,
     join_list,
+    merge_records,
     to_json_values,
 )
+from lodekit.support.units import format_duration
 from lodekit.system.system import System
 from lodekit.uncertainty.estimates import AT_BOUND, AT_BOUND_MESSAGES, NOT_IDENTIFIED_MESSAGE, Estimate
 
@@ -126,9 +127,9 @@ def _long_gap_warning(name: str, signal: InputSignal, window: tuple[float, float
     if not steps[place] > max(0.1 * (last - first), 5.0 * float(np.median(steps))):
         return ""
     ends = clock.format_times(*inside[place : place + 2])
-    what = "kept unchanged" if signal.kind == "hold" else "bridged by a straight line"
+    what = "keeps its last value" if signal.kind == "hold" else "is interpolated linearly"
     share = f"{100 * steps[place] / (last - first):.0f} % of the record"
-    return f"input {name} has no value between {ends}, {share}: it is {what}; {_SPLIT_ADVICE}"
+    return f"input {name} has no value between {ends}, {share}: it {what}; {_SPLIT_ADVICE}"
 
 
 def _gap_change_warning(
@@ -146,7 +147,7 @@ def _gap_change_warning(
     if moved is None and not (is_doubtful and len(gaps)):
         return ""
     ends = gaps[np.argmax(np.ptp(gaps, axis=1))].tolist() if moved is None else [moved.start, moved.stop]
-    gap = f"gap of {format_quantity(ends[1] - ends[0], clock.unit, 3)} (between {clock.format_times(*ends)})"
+    gap = f"gap of {format_duration(ends[1] - ends[0], clock.unit, 3)} (between {clock.format_times(*ends)})"
     split = "split the record at gaps (split_gaps=True or --split-gaps)"
     if moved is None:
         return f"the record has a {gap}, in which inputs may have changed: {split}"
@@ -380,12 +381,12 @@ def convergence_failures(layout: ParameterLayout, optimum: Optimum) -> list[str]
 def describe_poor_fit(nats: float, poor: Sequence[str], fixed: Sequence[str], *, is_loud: bool) -> str:
     """Return a sentence on the null model: its gain, and what it explains better."""
     values = f"the fixed values ({', '.join(fixed)}), " if fixed else ""
+    gain = f" (their log evidence is higher by {nats:.0f})" if math.isfinite(nats) else ""
     loud = ", or their noise is larger than stated" * is_loud
     return (
         f"the equations do not describe these data, or the search ended at a local optimum{loud}: smooth curves "
-        f"without equations fit much better (their log evidence is higher by {nats:.0f}), and explain more of the "
-        f"variance of {join_list(poor)}; try start values, bounds or more restarts, and check the equations and their "
-        f"signs, {values}the units and the data"
+        f"without equations fit much better{gain}, and explain more of the variance of {join_list(poor)}; try start "
+        f"values, bounds or more restarts, and check the equations and their signs, {values}the units and the data"
     )
 
 
@@ -531,7 +532,7 @@ def describe_input_correlation(check: ResidualCheck, name: str, time_unit: str =
     found = None if check.whiteness is None else check.whiteness.links.get(name)
     if found is None:
         return ""
-    lag = f" at a lag of {format_quantity(found.delay, time_unit)}" if found.delay else ""
+    lag = f" at a lag of {format_duration(found.delay, time_unit)}" if found.delay else ""
     return f"with {name} ({found.correlation:.2f}{lag}): the equations do not describe its effect correctly"
 
 
@@ -554,32 +555,33 @@ def describe_time_scale(check: ResidualCheck, time_unit: str) -> str:
     is_misleading = found is not None and found.excursion < 0 and check.suggests_coloured_noise
     if found is None or is_misleading or found.periodogram_p_value > SIGNIFICANCE_LEVEL or not found.period > 0:
         return "on time scales longer than the sampling interval"
-    period = format_quantity(found.period, time_unit or "(in units of t)")
+    period = format_duration(found.period, time_unit or "(in units of t)")
     return f"with periods {'above' if found.excursion > 0 else 'below'} {period}"
 
 
-def low_coverage_failures(coverage: float, min_coverage: float, *, are_innovations: bool) -> list[str]:
-    """Return a failure if the band contains too few measurements of a validation record."""
-    if coverage >= min_coverage:
+def low_coverage_failures(share: float, least: float, *, are_innovations: bool, may_differ: bool) -> list[str]:
+    """Return a failure if the band contains too few measurements of a validation record.
+
+    may_differ: Whether the plant, or its log, may differ from that of the fit.
+    """
+    if share >= least:
         return []
-    ahead = " one row ahead" * are_innovations
-    share, least = format_below(coverage, min_coverage)
-    return [
-        f"band{ahead} too narrow: it contains {share} of the measurements, but should contain at least {least}; "
-        "perhaps the plant has changed since the fit, or units or columns differ"
-    ]
+    ahead, parts = " one row ahead" * are_innovations, format_below(share, least)
+    text = f"band{ahead} too narrow: it contains {parts[0]} of the measurements, but should contain at least {parts[1]}"
+    return [text + "; perhaps the plant has changed since the fit, or units or columns differ" * may_differ]
 
 
 def autocorrelation_failures(check: ResidualCheck, time_unit: str, *, is_linked: bool) -> list[str]:
     """Return a failure if errors are autocorrelated."""
     if not check.is_correlated:
         return []
-    kind = " one row ahead" * (check.whiteness is not None and check.whiteness.innovations)
-    scale = describe_time_scale(check, time_unit)
+    are_innovations = check.whiteness is not None and check.whiteness.innovations
+    scale, kind = describe_time_scale(check, time_unit), " one row ahead" * are_innovations
     text = f"errors{kind} are correlated ({describe_lag(check)}): the equations miss dynamics {scale}"
-    # If an input is the cause, the next message describes it.
-    cure = f"try {describe_coloured_noise(check) or 'a disturbance'}, or a higher order"
-    return [text if is_linked else f"{text}, or measurements have errors that are not independent; {cure}"]
+    # If an input is the cause, the next message describes it. Innovations are those of a model with a disturbance.
+    disturbance = describe_coloured_noise(check) or "a disturbance" * (not are_innovations)
+    cure = ", or ".join(filter(None, [disturbance, "a higher order"]))
+    return [text if is_linked else f"{text}, or measurements have errors that are not independent; try {cure}"]
 
 
 def input_failures(linked: Mapping[str, str], delayed: Collection[str]) -> list[str]:
@@ -618,12 +620,13 @@ def residual_warnings(
     checks: Sequence[ResidualCheck], noise: NoiseModel, clock: TimeReference, *, widening: float = math.nan
 ) -> list[str]:
     """Return what residuals suggest against a fit, and what to try; empty if they look like noise."""
-    found = outlier_warnings({check.title: check.outliers for check in checks}, clock)
-    found += [
+    doubts = (
         describe_check(check, clock.unit, widening) + _describe_remedy(check)
         for check in checks
         if check.is_suspicious or check.has_dependent_noise or check.has_inflated_noise
-    ]
+    )
+    records = [check.record for check in checks if check.record]
+    found = merge_records(doubts, records)
     loud = [f"{check.title} ({check.size:.1f} times)" for check in checks if check.exceeds_noise]
     learned = dict(zip(noise.observables, noise.learned, strict=True))
     if loud and noise.n_levels == 1 and len({check.name for check in checks}) > 1:
@@ -637,7 +640,8 @@ def residual_warnings(
             cause, advice = "is not the same everywhere", "give noise_std for each record, or check outlying ones"
         text = f"residuals are larger than the noise in {join_list(loud)}: it {cause}, or the equations miss dynamics"
         found.append(f"{text}; {advice}")
-    low = [f"{100 * max(check.explained, 0.0):.0f} % of {check.title}" for check in checks if check.explains_little]
+    shares = (f"{100 * max(check.explained, 0.0):.0f} % of {check.title}" for check in checks if check.explains_little)
+    low = merge_records(shares, records)
     if low:
         found.append(
             f"the curves explain little of the variance of the data, {join_list(low)}; the rest is treated as noise: "
@@ -674,7 +678,7 @@ def describe_input(
     between = f"between its {samples} samples" if samples != 1 else "from its only sample"
     text = f"{name}: known input, {way} {between}"
     if missing:
-        what = "kept unchanged" if kind == "hold" else "bridged"
+        what = "filled with the last value" if kind == "hold" else "interpolated"
         text += f", {missing} missing sample{'s' * (missing != 1)} {what}"
     if advantage is not None:
         other = "straight lines" if kind == "hold" else "held values"

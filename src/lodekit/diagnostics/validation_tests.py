@@ -33,7 +33,7 @@ from lodekit.diagnostics.residual_tests import (
     ljung_box_test,
 )
 from lodekit.support.arguments import Array
-from lodekit.support.text import format_quantity
+from lodekit.support.units import format_duration
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 from lodekit.uncertainty.forecast_errors import effective_sample_size, median_step
 
@@ -51,6 +51,7 @@ class ValidationErrors:
     mean_jacobian: Change of the predictions per standard deviation of each combination of estimates; (k, n).
     are_innovations: Whether each measurement was predicted from all before it.
     n_fitted_rows: Number of measurements that the noise level was estimated from; zero if it is known.
+    adaptation: Factors by which the band is wider because of earlier errors; (n,), or a number.
     """
 
     name: str
@@ -60,10 +61,16 @@ class ValidationErrors:
     mean_jacobian: Array
     are_innovations: bool = False
     n_fitted_rows: int = 0
+    adaptation: Array | float = 1.0
+
+    @cached_property
+    def _nominal_std(self) -> Array:
+        """Standard deviations of the errors, without the adaptation to earlier ones."""
+        return np.asarray(np.sqrt(self.deviations**2 + np.sum(self.mean_jacobian**2, axis=0)))
 
     @cached_property
     def _total_std(self) -> Array:
-        return np.asarray(np.sqrt(self.deviations**2 + np.sum(self.mean_jacobian**2, axis=0)))
+        return np.asarray(self.adaptation * self._nominal_std)
 
     @property
     def coverage(self) -> float:
@@ -88,7 +95,7 @@ class ValidationErrors:
     @property
     def effective_sample_size(self) -> float:
         """The number of independent errors with the same information about the coverage."""
-        scaled = self.mean_jacobian / self._total_std
+        scaled = self.mean_jacobian / self._nominal_std
         # If errors have correlation r, the events of being inside the band have correlation of about r^2.
         alike = float(np.sum((scaled @ scaled.T) ** 2))
         own = float(np.sum(1.0 - np.sum(scaled**2, axis=0) ** 2))
@@ -118,7 +125,7 @@ class ValidationErrors:
 def concatenate_errors(parts: Sequence[ValidationErrors]) -> ValidationErrors:
     """Return the concatenated errors of several runs; only combinations common to all runs are kept."""
     count = min(len(part.mean_jacobian) for part in parts)
-    slopes, names = [part.mean_jacobian[:count] for part in parts], ("times", "values", "deviations")
+    slopes, names = [part.mean_jacobian[:count] for part in parts], ("times", "values", "deviations", "adaptation")
     joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return replace(parts[0], **joined, mean_jacobian=np.concatenate(slopes, axis=1))
 
@@ -130,8 +137,12 @@ def find_validation_failures(
     time_unit: str = "",
     white_disturbances: Sequence[str] = (),
     n_records: int = 1,
+    unexpected: Collection[str] = (),
 ) -> dict[str, tuple[str, ...]]:
-    """Return failures of the validation tests in words, by observable; one in twenty correct models has a failure."""
+    """Return failures of the validation tests in words, by observable; one in twenty correct models has a failure.
+
+    unexpected: Observables of which even the free run is poor, on measurements that the fit did not use.
+    """
     # Tests of autocorrelation and of correlation with inputs, of all observables and records, share the level.
     level, found = SIGNIFICANCE_LEVEL / (2 * max(len(errors), 1) * n_records), {}
     for own, left in zip(errors, _remove_parameter_uncertainty(errors), strict=True):
@@ -141,7 +152,9 @@ def find_validation_failures(
         check = ResidualCheck(own.name, len(left), len(left), 1.0, memory, 0.0, whiteness=whiteness, white=white)
         linked = _find_correlated_inputs(check, inputs, own.times, left, time_unit)
         found[own.name] = (
-            *low_coverage_failures(own.coverage, own.min_coverage, are_innovations=kind),
+            *low_coverage_failures(
+                own.coverage, own.min_coverage, are_innovations=kind, may_differ=own.name in unexpected
+            ),
             *autocorrelation_failures(check, time_unit, is_linked=bool(linked)),
             *input_failures(linked, delayed_inputs),
         )
@@ -173,7 +186,7 @@ def _find_correlated_inputs(
     for name, signal in inputs.items() if check.is_correlated else ():
         change, window = _correlate_with_changes(times, residuals, signal)
         if abs(change) > (abs(check.whiteness.links[name].correlation) if name in found else MIN_CORRELATION):
-            how = f"changes of {name} over {format_quantity(window, time_unit)} ({change:.2f})"
+            how = f"changes of {name} over {format_duration(window, time_unit)} ({change:.2f})"
             found[name] = f"with {how}: the equations do not describe its effect correctly"
     return found
 

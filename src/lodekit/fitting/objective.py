@@ -21,6 +21,7 @@ from lodekit.fitting.parameter_vector import ParameterLayout
 from lodekit.inference.engine import Engine
 from lodekit.prior.prior import Hyperparameters
 from lodekit.support.arguments import Array, IndexArray
+from lodekit.support.text import join_list
 from lodekit.system.parameters import LogNormal, Normal, Parameter
 
 if TYPE_CHECKING:
@@ -73,10 +74,10 @@ class Objective:
 
     @property
     def description(self) -> str:
-        """The objective in words: the evidence, and the priors that it is multiplied by."""
+        """The objective in words: the evidence, and the priors that it is combined with."""
         priors = ["the prior of the parameters"] if self._parameter_priors else []
         priors += ["a weak prior on the noise levels"] if self._noise_prior_entries is not None else []
-        return " times ".join(["the evidence", *priors])
+        return "the evidence" + f", combined with {join_list(priors)}" * bool(priors)
 
     def log_prior(self, x: Array) -> tuple[float, Array]:
         """Return the log density of all priors, and its gradient in `x`.

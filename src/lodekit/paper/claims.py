@@ -26,7 +26,7 @@ COLUMN_TITLES = dict(zip(COLUMNS, ("training RMSE", "evaluation RMSE", "loss", "
 PUBLISHED_MODELS = {"paper": "lodegp", "lodekit": "lodegp", "channels": "lodegp", "baseline": "gp"}
 #: The titles of the methods.
 METHOD_TITLES = {
-    "paper": "LODE-GP, the paper's way",
+    "paper": "LODE-GP, the paper's method",
     "lodekit": "LODE-GP, lodekit's way",
     "channels": "LODE-GP, lodekit, prior on channels",
     "baseline": "GP, trained here",
@@ -235,7 +235,7 @@ def power_of_ten_bound(value: float) -> float:
 _LODEKIT_TITLES = {"lodekit": "lodekit", "channels": "lodekit with a prior on the channels"}
 #: The methods that are compared in all quantities that both have.
 _COMPARED_METHODS = ("lodekit", "paper")
-_OTHER_TITLES = {"paper": "the paper's way", "baseline": "the GP", "lodekit": "the prior on free functions"}
+_OTHER_TITLES = {"paper": "the paper's method", "baseline": "the GP", "lodekit": "the prior on free functions"}
 #: The smallest number of data sets for a comparison of a median with a published one.
 MIN_DATA_SETS = 10
 
@@ -262,7 +262,7 @@ def is_reproduced(results: RunResults, system: str, method: str, column: str) ->
 
 
 def _reproduction_claims(results: RunResults) -> Iterator[PaperClaim]:
-    for method, title in (("paper", "the paper's way"), ("baseline", "the GP")):
+    for method, title in (("paper", "the paper's method"), ("baseline", "the GP")):
         cells = [(system, column) for system in results.systems for column in COLUMNS]
         inside = sum(is_reproduced(results, system, method, column) for system, column in cells)
         count = min(len(results.select("main", system, method)) for system in results.systems)

@@ -91,7 +91,7 @@ def require_gpytorch() -> None:
         import gpytorch  # noqa: F401
     except ImportError:
         raise LodekitError(
-            "the paper's way is trained with GPyTorch, which is missing; try: pip install 'lodekit[gpytorch]'"
+            "the paper's method is trained with GPyTorch, which is missing; try: pip install 'lodekit[gpytorch]'"
         ) from None
 
 

@@ -210,7 +210,7 @@ def _heating_table(results: RunResults) -> ReportTable:
 
 
 def _largest_errors(results: RunResults, noisy: bool) -> Iterator[str]:
-    for method, title in (("lodekit", "lodekit"), ("paper", "the paper's way")):
+    for method, title in (("lodekit", "lodekit"), ("paper", "the paper's method")):
         errors = results.heating_errors(method, noisy=noisy, max_runs=10)
         if len(errors) and (noisy or method == "paper"):
             yield f"{title} {100 * errors.max():.2g} %"
@@ -237,7 +237,7 @@ def _eigenvalue_table(results: RunResults) -> ReportTable:
     fine = [row["eigenvalues"] for row in runs if row["train_rmse"] <= MAX_CONVERGED_RMSE]
     if poor and fine:
         notes.append(
-            f"Bipendulum, the paper's way: runs in the poor optimum have {np.median(poor):g} such eigenvalues, the "
+            f"Bipendulum, the paper's method: runs in the poor optimum have {np.median(poor):g} such eigenvalues, the "
             f"others {np.median(fine):g}; the count measures the signal variance as much as the constraint."
         )
     return ReportTable("eigenvalue", rows, notes)
@@ -383,7 +383,7 @@ def _draw_ode_errors(results: RunResults) -> PaperFigure:
     figure, (axis,) = make_panels(1, height_each=3.6)
     labels, rows = [], []
     boxes = load_published_results()["bipendulum_ode_boxplot"]
-    titles = {"lodekit": "lodekit", "channels": "lodekit, channels", "paper": "paper's way", "baseline": "GP"}
+    titles = {"lodekit": "lodekit", "channels": "lodekit, channels", "paper": "paper's method", "baseline": "GP"}
     for method, title in titles.items():
         found = np.array([row["ode_error"] for row in results.select("main", "bipendulum", method)])
         if not len(found):

@@ -322,7 +322,8 @@ def make_report(
     every = parse_units(gp.fit_, units)
     subject = ReportContext(gp, every, str(source), check_truth(truth), check_span(span, gp.fit_.setup.default_window))
     named = f"Fit to {source}" if source else "Fit of a linear ODE system"
-    page = HtmlPage(title or gp.fit_.labels.title or named, _lead_sentence(subject))
+    advice = "cli_advice.txt" if command else ""
+    page = HtmlPage(title or gp.fit_.labels.title or named, _lead_sentence(subject), advice=advice)
     page.add_section("Verdict")
     _add_warnings(page, subject)
     _add_estimates_in_words(page, subject, notes)
@@ -344,7 +345,7 @@ def make_report(
         add_residuals_section(page, part)
     for name, found in check_validation(validation).items():
         page.add_section(f"Validation: {name}" if name else "Validation")
-        page.add_code(repr(found))
+        page.add_code(page.adapt(repr(found)))
         figure = validation_figure(found, every)
         caption = "Free run with its 95 % band, and measurements that the fit did not use. Drag to zoom."
         page.add_plot(figure["data"], figure["layout"], caption)
@@ -381,8 +382,8 @@ def _lead_sentence(context: ReportContext) -> str:
 
 #: The result of a fit without warnings, by the verdict on its residuals.
 _RESULTS_WITHOUT_WARNINGS = {
-    "independent": "No problems were found: the search converged, and the residuals are consistent with independent "
-    "noise.",
+    "independent": "You can use the model: no problems were found, the search converged, and the residuals are "
+    "consistent with independent noise.",
     "below noise": "The search converged; some residuals are far smaller than the noise.",
     "too few to test": "The search converged; there are too few measurements to test all residuals.",
     "not tested": "The search converged; there are no residuals to test.",
@@ -392,13 +393,18 @@ _RESULTS_WITHOUT_WARNINGS = {
 def _add_warnings(page: HtmlPage, context: ReportContext) -> None:
     """Add the warnings, or a statement that there are none."""
     messages = [as_sentence(text) for text in context.gp.warnings_]
-    estimated = [each for each in context.gp.parameters_.values() if each.note != "fixed"]
+    estimated = {name: each for name, each in context.gp.parameters_.items() if each.note != "fixed"}
     if messages:
         search = as_sentence(CONVERGENCE_IN_WORDS[context.fit.convergence]).removesuffix(".")
-        n_identified = sum(each.identified for each in estimated)
+        unknown = [name for name, each in estimated.items() if not each.identified]
+        n_identified = len(estimated) - len(unknown)
         is_known = estimated and context.gp.converged_
         parameters = f"{n_identified} of {format_count(len(estimated), 'parameter')} identified; " if is_known else ""
-        page.add_paragraph(f"{search}; {parameters}{format_count(len(messages), 'warning')}:")
+        advice = "Read the warnings before you use the estimates"
+        if unknown or not context.gp.converged_:
+            values = f"the values of {join_list(unknown)}" if context.gp.converged_ else "these estimates"
+            advice = f"Do not use {values}: begin with the first warning, which may cause others"
+        page.add_paragraph(f"{advice}. {search}; {parameters}{format_count(len(messages), 'warning')}:")
     if len(messages) == 1:
         page.add_paragraph(messages[0], "warning")
     elif messages:
@@ -547,7 +553,7 @@ def _add_parameter_table(page: HtmlPage, context: ReportContext) -> None:
     errors = "standard errors come from its curvature there" + (
         ", and are widened because residuals are correlated" if wider else ""
     )
-    page.add_paragraph(f"Estimates maximise {what}; {errors}.", "note")
+    page.add_paragraph(f"The estimates maximise {what}; {errors}.", "note")
 
 
 def _unit_of_hyperparameter(context: ReportContext, hyperparameter: str) -> str:
@@ -592,9 +598,9 @@ def _add_equation_residuals(
     subjects += " (each at the parameters drawn with it)" if certificate.own else ""
     text = (
         f"at the {len(certificate.mean.times)} times of the plot, the residuals of {subjects} are at most "
-        f"{certificate.residual:.1g} of the size of the terms of an equation. The uncertainty of this number is "
-        f"{certificate.uncertainty:.1g}: it is computed from polynomials through the plotted curves, independently of "
-        "the model."
+        f"{certificate.residual:.1g} of the size of the terms of an equation, with an error of up to "
+        f"{certificate.uncertainty:.1g}. They are computed from polynomials through the plotted curves, independently "
+        "of the model."
     )
     if certificate.is_strict:
         page.add_paragraph(f"Yes. Measured in floating-point arithmetic: {text}", "good")

@@ -10,7 +10,7 @@ import numpy as np
 
 from lodekit.data.inputs import InputSignal
 from lodekit.data.observations import TimeSeries
-from lodekit.diagnostics.messages import describe_check, residual_warnings
+from lodekit.diagnostics.messages import describe_check, outlier_warnings, residual_warnings
 from lodekit.diagnostics.residual_tests import N_SEGMENTS, SEGMENT_ROWS, ResidualCheck
 from lodekit.errors import LodekitError
 from lodekit.report import panels as plotly
@@ -158,7 +158,8 @@ def add_residuals_section(page: HtmlPage, context: plotly.ReportContext) -> None
         page.add_paragraph(f"{reason}, so there are no residuals.")
         return
     widening = max(fit.diagnosis.widening.values(), default=math.nan)
-    doubts = residual_warnings(checks, fit.prior.noise, fit.clock, widening=widening)
+    doubts = outlier_warnings({check.title: check.outliers for check in checks}, fit.clock)
+    doubts += residual_warnings(checks, fit.prior.noise, fit.clock, widening=widening)
     if doubts and not context.record and set(doubts) <= set(context.gp.warnings_):
         page.add_paragraph("The residuals differ from independent noise: see the verdict.", "warning")
     elif doubts:

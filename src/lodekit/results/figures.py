@@ -84,14 +84,14 @@ def select_records(fit: Fit, record: str | int | None) -> tuple[Fit, ...]:
 
 
 def make_record_panels(
-    axes: Any, names: Sequence[str], records: Sequence[Fit], **layout: Any
+    axes: Any, names: Sequence[str], records: Sequence[str], **layout: Any
 ) -> tuple[Any, list[list[Any]], bool]:
-    """Return the figure, the panels of each record, and whether these are new."""
+    """Return the figure, the panels of each record, beside each other if these are few, and whether they are new."""
     count = len(names)
     if len(records) == 1:
         figure, panels, new = plotting.read_axes(axes, names, columns=1 if count <= 8 else 2, **layout)
         return figure, [panels], new
-    titles = [f"{name} of record {part.record_names[0]}" for part in records for name in names]
+    titles = [f"{name} of record {record}" for record in records for name in names]
     beside = len(records) if axes is None and len(records) <= 3 else 1
     width = {"width": plotting.WIDTH * (1.0 if beside == 1 else 0.7 * beside)}
     # Times of different records are unrelated.
@@ -194,7 +194,7 @@ def plot(
     names, known, parts = parse_observable_names(fit, observable), parse_units(fit, units), select_records(fit, record)
     if isinstance(samples, bool) or samples != 0:
         check_count("samples", samples)
-    figure, grid, new = make_record_panels(axes, names, parts)
+    figure, grid, new = make_record_panels(axes, names, [part.record_names[0] for part in parts])
     for part, own in zip(parts, grid, strict=True):
         times, order = parse_time_grid(part, t)
         truths = parse_true_curves(part, truth, times, None if t is None else order, names)
@@ -299,7 +299,7 @@ def plot_residual(
         raise LodekitError(f"no equation can be drawn: {describe_solution_sense(fit, equations)}")
     names = [f"equation {i}" for i in range(1, len(equations) + 1)]
     parts = select_records(fit, record)
-    figure, grid, new = make_record_panels(axes, names, parts, height_each=1.2)
+    figure, grid, new = make_record_panels(axes, names, [part.record_names[0] for part in parts], height_each=1.2)
     for part, panels in zip(parts, grid, strict=True):
         measured = compute_mean_residuals(part, parse_time_grid(part, t)[0])
         for j, panel in enumerate(panels):
@@ -695,7 +695,7 @@ def plot_parameters(
 
 def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, truth: float | None, unit: str) -> None:
     """Draw the log evidence around one estimate, and the level at which its interval ends; `others` may be empty."""
-    found, spread, what = fit.estimates[name], _search_std(fit, name), fit.setup.objective.name
+    found, spread = fit.estimates[name], _search_std(fit, name)
     if not spread > 0.0:
         plotting.draw_note(panel, f"{name} = {found.value:.5g}; no curve, because it has no standard error")
         return
@@ -713,10 +713,8 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
         ends = [end for end in found.interval if found.identified and transform.low < end < transform.high]
         width = max([_WIDTH_STD * spread, *(1.1 * abs(transform.inverse(end) - centre) for end in ends)])
         with fit.setup.limit_threads():
-            surface, optima = (
-                _objective_surface(fit, [name], others),
-                [each.point for each in fit.diagnosis.alternatives],
-            )
+            surface = _objective_surface(fit, [name], others)
+            optima = [each.point for each in fit.diagnosis.alternatives]
             if others == "relearned":
                 known, heights = trace_highest_profile(surface, fit.layout.index_of(name), width, points, optima)
             else:
@@ -752,7 +750,7 @@ def _draw_profile(fit: Fit, panel: Any, name: str, others: str, points: int, *, 
         note=textwrap.fill(note, 40, max_lines=2, placeholder=" ..."),
         level_label="95 % level (widened)" if found.identified and widened else "95 % level",
     )
-    panel.set_ylabel(f"\u0394 {what.replace(' + ', chr(10) + '+ ')}")
+    panel.set_ylabel("log evidence,\nless its maximum")
 
 
 @track_progress("computing the log evidence over two parameters")
@@ -816,7 +814,7 @@ def plot_evidence(
         estimate=[fit.estimates[name].value for name in pair],
         truth=[true[name] for name in pair] if set(pair) <= set(true) else None,
         labels=[plotting.name_with_unit(name, known.get(name, "")) for name in pair],
-        bar_label=f"{fit.setup.objective.name} less its maximum",
+        bar_label="log evidence, less its maximum",
     )
     notes = [f"{name}: {fit.estimates[name].note}" for name in pair if fit.estimates[name].note]
     panels[0].set_title("\n".join([_OTHER_PARAMETERS[others], *notes]), fontsize="small", loc="left")

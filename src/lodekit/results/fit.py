@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from lodekit.data.observations import TimeSeries
 from lodekit.data.records import Measurements, RecordSet, check_no_overlap, find_record_index
+from lodekit.data.sources import FAILED_SENSOR
 from lodekit.data.time_reference import TimeReference
 from lodekit.diagnostics.diagnosis import Diagnosis, assess_parameters, diagnose_fit
 from lodekit.diagnostics.identifiability import IdentifiabilityResult, apply_identifiability
@@ -388,7 +389,11 @@ class Fit:
         state = self.setup, self.optimum, self.posteriors.values(), self.estimates, self.full_diagnosis
         # Without free functions, the warning of correlated residuals is sufficient.
         found = collect_warnings(*state, self.unexplained_std if self.prior.n_processes else {}, self.clock)
-        return [*self.labels.warnings.splitlines(), *found]
+        told = self.labels.warnings.splitlines()
+        if any(FAILED_SENSOR in text for text in told):
+            # Outliers are these numbers, or follow from the noise level that they increase.
+            found = [text for text in found if "implausible for normal noise" not in text]
+        return [*told, *found]
 
     def observables(self, names: Sequence[str]) -> Observables:
         """Return compiled observables in the user's units."""

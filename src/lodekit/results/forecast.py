@@ -62,6 +62,13 @@ class ForecastBand:
     variance_model: GarchVariance = CONSTANT_VARIANCE
     error_scale: ForecastErrorScale = NOMINAL_SCALE
 
+    def forecast_std(
+        self, innovations: InnovationSequence, observable: int, variances: Array, parameter_variances: Array
+    ) -> Array:
+        """Return the standard deviations of errors, given those of the model and of parameters; all of shape (n,)."""
+        ratios = _variance_ratios(self.variance_model, self.horizon, innovations, observable)
+        return self.error_scale.forecast_std(ratios, variances, parameter_variances)
+
 
 def calibrate_bands(fit: Fit, names: Sequence[str], horizons: Sequence[Horizon]) -> dict[str, list[ForecastBand]]:
     """Return bands of predictions ahead that are calibrated on the errors of the fitted records, by observable."""
@@ -119,8 +126,7 @@ def forecast_with_bands(
     with_bands = []
     forecasts = forecast_errors(innovations, [(number, band.horizon) for number, band in requested], n_given)
     for (errors, deviations), (number, band), own in zip(forecasts, requested, slopes, strict=True):
-        ratios = _variance_ratios(band.variance_model, band.horizon, innovations, number)
-        std = band.error_scale.forecast_std(ratios, deviations**2 / dof_fraction, np.sum(own**2, axis=0))
+        std = band.forecast_std(innovations, number, deviations**2 / dof_fraction, np.sum(own**2, axis=0))
         with_bands.append((errors, std))
     return with_bands
 
@@ -298,7 +304,8 @@ def parse_time_horizon(text: str, unit: str) -> float:
     if conversion is None:
         known = "the unit of time is not known; set it with label()"
         if unit:
-            known = f"the unit of time is {unit}, for example '24 {unit}'"
+            others = "; others are s, min, h and d" * (find_unit_conversion(unit, "s") is not None)
+            known = f"the unit of time is {unit}, for example '24 {unit}'{others}"
         raise LodekitError(f"unknown unit in {text!r}; {known}")
     time = 0.0 if found is None else float(found["number"]) * conversion.factor / conversion.divisor
     if not 0.0 < time < math.inf:

@@ -82,7 +82,7 @@ CONVERGENCE_IN_WORDS = {
     "poor fit": "the search converged, but the curves fit the data poorly",
 }
 #: Free runs whose 95 % band has a smaller coverage are not reliable, even if one-step predictions are.
-_MIN_COVERAGE = 0.9
+MIN_COVERAGE = 0.9
 #: A free run that explains a smaller fraction of the variance is not useful.
 MIN_EXPLAINED = 0.5
 
@@ -356,9 +356,9 @@ def describe_channel_validation(item: ChannelValidation, unit: str = "") -> str:
     share, fit = item.coverage, item.fit_percent
     count = len(item.times)
     # A correct band contains so few independent values in one of a hundred records.
-    is_low = share < _MIN_COVERAGE and bdtr(round(share * count), count, 0.95) < 0.01
+    is_low = share < MIN_COVERAGE and bdtr(round(share * count), count, 0.95) < 0.01
     # A coverage below the minimum is not rounded up to it.
-    shown = format_below(share, _MIN_COVERAGE)[0] if is_low else format_percent(share)
+    shown = format_below(share, MIN_COVERAGE)[0] if is_low else format_percent(share)
     band = f"{shown} of the measurements are inside the 95 % band"
     changes = not np.isnan(fit)
     explained = format_percent(item.explained_variance)
@@ -375,7 +375,8 @@ def describe_channel_validation(item: ChannelValidation, unit: str = "") -> str:
         (not changes, ""),
         (
             not (item.useful or item.is_informative),
-            "this record varies no more than its noise, so it cannot show whether the model is useful",
+            f"this record varies no more than the noise ({format_quantity(item.noise_std, unit)}), so it cannot show "
+            "whether the model is useful",
         ),
         (fit < 0, f"{useless} is worse than the mean of the record"),
         (not item.useful, f"{useless} explains only {explained} of the variance"),

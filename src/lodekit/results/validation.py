@@ -20,9 +20,16 @@ from lodekit.diagnostics.messages import Findings, input_gap_warnings
 from lodekit.diagnostics.validation_tests import ValidationErrors, concatenate_errors, find_validation_failures
 from lodekit.errors import AlgebraError, DataError, EquationError, LodekitError
 from lodekit.fitting.setup import FitSetup, build_setup
-from lodekit.inference.innovations import InnovationSequence, create_filter, split_into_segments, uses_kalman_filter
+from lodekit.inference.innovations import (
+    Horizon,
+    InnovationSequence,
+    create_filter,
+    split_into_segments,
+    uses_kalman_filter,
+)
 from lodekit.prior.observables import table_checks
 from lodekit.prior.prior import Hyperparameters
+from lodekit.results.figures import make_record_panels
 from lodekit.results.fit import Fit
 from lodekit.results.forecast import (
     BURN_IN_ROWS,
@@ -34,10 +41,11 @@ from lodekit.results.forecast import (
     widen_free_run,
 )
 from lodekit.results.simulation import compile_from_record
-from lodekit.results.summary import MIN_EXPLAINED, describe_channel_validation, describe_initial_state
+from lodekit.results.summary import MIN_COVERAGE, MIN_EXPLAINED, describe_channel_validation, describe_initial_state
 from lodekit.support.arguments import Array
 from lodekit.support.progress import track_progress
-from lodekit.support.text import as_sentence, format_count, format_percent, format_quantity, join_list, to_json_values
+from lodekit.support.text import as_sentence, format_count, format_percent, join_list, merge_records, to_json_values
+from lodekit.support.units import format_duration
 from lodekit.uncertainty.estimates import NORMAL_QUANTILE_95
 from lodekit.uncertainty.forecast_errors import median_step
 
@@ -45,6 +53,8 @@ from lodekit.uncertainty.forecast_errors import median_step
 _N_CURVE_TIMES = 400
 #: A record has at least so many measurements more than initial values.
 _MIN_EXTRA_VALUES = 5
+#: The horizon of innovations.
+_NEXT_ROW = Horizon(1)
 _VERDICTS = ("holds", "useful", "adequate", "calibrated")
 
 
@@ -117,6 +127,8 @@ class ChannelValidation:
         explains; otherwise one.
     conclusive : bool
         Whether there are enough errors for the tests to detect correlated ones.
+    noise_is_misfit : bool
+        Whether residuals of the fit were correlated, so that its noise level includes the misfit of the model.
     """
 
     name: str
@@ -133,6 +145,7 @@ class ChannelValidation:
     fitted_share: float = 0.0
     excess_width: float = 1.0
     conclusive: bool = True
+    noise_is_misfit: bool = False
 
     def __repr__(self) -> str:
         numbers = f"fit_percent={self.fit_percent:.1f}, rmse={self.rmse:.4g}, coverage={self.coverage:.3f}"
@@ -160,7 +173,17 @@ class ChannelValidation:
     @property
     def is_informative(self) -> bool:
         """Whether the record varies, or its errors are, by so much more than noise that a perfect model is useful."""
-        return max(float(self.values.var()), self.rmse**2) * (1.0 - MIN_EXPLAINED) >= self.noise_std**2
+        spread = max(float(self.values.var()), self.rmse**2)
+        return self.noise_is_misfit or spread * (1.0 - MIN_EXPLAINED) >= self.noise_std**2
+
+    @property
+    def failure(self) -> str:
+        """Why the model does not hold, in a few words; empty if it holds."""
+        cannot_show = "" if self.is_informative else ", because it varies no more than the noise"
+        reasons = ["band too narrow"] * (not self.calibrated) + [f"not shown to be useful{cannot_show}"] * (
+            not self.useful
+        )
+        return f"{self.title} ({' and '.join(reasons)})" if reasons else ""
 
     @property
     def adequate(self) -> bool:
@@ -253,10 +276,11 @@ class Validation:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """A verdict on each observable, and what the model misses; then gaps of inputs, and the doubts of the fit."""
+        """Gaps of inputs; a verdict on each observable, and what the model misses; then the doubts of the fit."""
         doubts = (f"warning of the fit: {text}" for text in self.doubts)
         found = (describe_channel_validation(item, self.units.get(item.name, "")) for item in self.channels)
-        return (*found, *self.warnings, *doubts)
+        # Gaps of inputs may explain errors.
+        return (*self.warnings, *merge_records(found, [item.record for item in self.channels if item.record]), *doubts)
 
     def __getitem__(self, title: str) -> ChannelValidation:
         for item in self.channels:
@@ -307,47 +331,38 @@ class Validation:
         return "\n".join(lines)
 
     def plot(self, *, axes: Any = None) -> Any:
-        """Plot the free run with its 95 % band and the measurements, above the known inputs.
+        """Plot the free run of each record with its 95 % band and the measurements, above the known inputs.
 
         Parameters
         ----------
         axes : matplotlib axes, one for each panel, optional
             Axes to draw on; a new figure by default.
         """
-        names = [*(item.title for item in self.channels), *self.inputs]
-        figure, panels, new = plotting.read_axes(axes, names)
-        windows: dict[str, tuple[float, float]] = {}
-        for item in self.channels:
-            first, last = windows.get(item.record, (np.inf, -np.inf))
-            windows[item.record] = min(first, float(item.times[0])), max(last, float(item.times[-1]))
+        records = list(dict.fromkeys(item.record for item in self.channels))
+        signals = {key.partition(" of record ")[::2]: signal for key, signal in self.inputs.items()}
+        names = list(dict.fromkeys([*(item.name for item in self.channels), *(name for name, _ in signals)]))
+        figure, grid, new = make_record_panels(axes, names, records)
         clock = TimeReference.from_labels(self.origin, self.units.get("t"))
-        # Panels share their time axis: several records are drawn from their own beginnings.
-        begins = {name: float(window[0]) * (len(windows) > 1) for name, window in windows.items()}
-
-        def axis_times(times: Array, record: str) -> Array:
-            return clock.axis_times(times) if len(windows) == 1 else times - begins[record]
-
-        for item, panel in zip(self.channels, panels, strict=False):
-            data = (axis_times(item.times, item.record), item.values)
-            times, *band = item.curve or (item.times, item.mean, item.std)
-            unit, note = self.units.get(item.name, ""), f"fit {item.fit_percent:.1f} %"
-            label = item.title.replace(" of record", "\nof record")
-            times = axis_times(times, item.record)
-            plotting.draw_channel(panel, times, *band, data=data, label=label, unit=unit, note=note)
-        for (name, signal), panel in zip(self.inputs.items(), panels[len(self.channels) :], strict=True):
-            channel, _, record = name.partition(" of record ")
-            first, last = windows[record]
-            own = signal.times[(signal.times > first) & (signal.times < last)]
-            times = np.concatenate([[first], own, [last]])
-            known = f"of record {record}" if record else "(known)"
-            label = f"{plotting.name_with_unit(channel, self.units.get(channel, ''))}\n{known}"
-            is_held = signal.kind == "hold"
-            plotting.draw_input(panel, axis_times(times, record), signal.at(times), is_held=is_held, label=label)
-        if len(windows) == 1:
-            plotting.label_time(panels, self.units.get("t", ""), clock.axis_zone)
-        else:
-            unit = self.units.get("t", "")
-            plotting.label_bottom(panels, plotting.name_with_unit("t", unit) + " since the start of the record")
+        for record, column in zip(records, grid, strict=True):
+            free, own = dict(zip(names, column, strict=True)), [item for item in self.channels if item.record == record]
+            first, last = (end(float(item.times[k]) for item in own) for k, end in ((0, min), (-1, max)))
+            column[0].set_title(f"record {record}" if record else "", fontsize="medium")
+            for item in own:
+                data = clock.axis_times(item.times), item.values
+                times, *band = item.curve or (item.times, item.mean, item.std)
+                unit, note = self.units.get(item.name, ""), f"fit {item.fit_percent:.1f} %"
+                panel, times = free.pop(item.name), clock.axis_times(times)
+                plotting.draw_channel(panel, times, *band, data=data, label=item.name, unit=unit, note=note)
+            for name, signal in ((name, each) for (name, where), each in signals.items() if where == record):
+                inside = signal.times[(signal.times > first) & (signal.times < last)]
+                times, is_held = np.concatenate([[first], inside, [last]]), signal.kind == "hold"
+                label = f"{plotting.name_with_unit(name, self.units.get(name, ''))}\n(known)"
+                panel = free.pop(name)
+                plotting.draw_input(panel, clock.axis_times(times), signal.at(times), is_held=is_held, label=label)
+            for panel in free.values():  # not measured in this record
+                panel.set_axis_off()
+        panels = [panel for column in grid for panel in column]
+        plotting.label_time(panels, self.units.get("t", ""), clock.axis_zone)
         plotting.add_legend(figure, panels, outside=new)
         if new:
             figure.align_ylabels(panels)
@@ -370,7 +385,7 @@ def validate(
     columns: Mapping[str, Any] | None = None,
     dt: float | None = None,
     window: tuple[Any, Any] = (None, None),
-    split_gaps: bool = False,
+    split_gaps: bool | None = None,
 ) -> Validation:
     """Validate the model on records that were not used for the fit: fit percentages, coverage, log density.
 
@@ -381,7 +396,8 @@ def validate(
     Parameters
     ----------
     t, Y, noise_std, time, columns, dt, split_gaps
-        The record, or several, as in `fit`; columns are those of the fitted file by default.
+        The record, or several, as in `fit`; by default with the columns of the fitted file, and split at gaps if the
+        fitted record was.
     window : (first, last)
         If the record is a file: the part of it that is used, by times or dates; None for its first or last time.
     given : str or sequence of str, optional
@@ -425,7 +441,7 @@ def validate(
             parts.append(_validate_record(fit, record, own, given, start, horizons, len(records)))
             advance()
     channels = tuple(item for part in parts for item in part.channels)
-    warnings = tuple(text for part in parts for text in part.warnings)
+    warnings = tuple(dict.fromkeys(text for part in parts for text in part.warnings))
     inputs = {key: signal for part in parts for key, signal in part.inputs.items()}
     return replace(parts[0], channels=channels, inputs=inputs, warnings=warnings)
 
@@ -457,7 +473,12 @@ def _validate_record(
     errors, shown = ([replace(each, n_fitted_rows=counts.get(each.name, 0)) for each in run] for run in (errors, shown))
     delayed, unit = {name.channel for name in fit.system.delayed_channels}, fit.labels.units.get("t", "")
     white = fit.record_fits[0].fitted_record.white_disturbances
-    misses = find_validation_failures(errors, record.inputs, delayed, unit, white, n_records)
+    shares = {item.name: _fitted_share(fit, item) for item in channels}
+    fine = [item.name for item in channels if item.useful and item.coverage >= MIN_COVERAGE]
+    foreign = [name for name, share in shares.items() if not share and name not in fine]
+    misses = find_validation_failures(errors, record.inputs, delayed, unit, white, n_records, foreign)
+    findings = Findings.of(fit.joint_fit.diagnosis, unit)
+    misfits = {check.name for check in findings.checks if check.is_autocorrelated}
     verdicts = {each.name: each.verdicts(len(errors) * n_records) for each in errors}
     # The width of the band is judged by the errors of the run that is shown.
     widths = {each.name: each.excess_width for each in shown}
@@ -467,21 +488,23 @@ def _validate_record(
             ahead=scores.get(item.name, {}),
             misses=misses.get(item.name, ()),
             record=name,
-            fitted_share=_fitted_share(fit, item),
+            fitted_share=shares[item.name],
+            noise_is_misfit=item.name in misfits,
             **{**verdicts.get(item.name, {"conclusive": False}), "excess_width": widths.get(item.name, 1.0)},
         )
         for item in channels
     )
-    findings = Findings.of(fit.joint_fit.diagnosis, unit)
     judged = zip(findings.checks, findings.sentences, strict=True)
-    doubts = tuple(text for check, text in judged if check.is_suspicious)
+    doubts = merge_records((text for check, text in judged if check.is_suspicious), fit.joint_fit.record_names)
     words = describe_initial_state(fit, start, count, continues=previous is not None)
     inputs = {f"{key} of record {name}" if name else key: signal for key, signal in record.inputs.items()}
     gaps = tuple(input_gap_warnings(record, fit.clock, is_doubtful=any(misses.values())))
     if count == 0 and previous and record.inputs and (delay := _gap_after(previous, record)):
-        lasting = format_quantity(delay, fit.clock.unit, 3)
+        lasting = format_duration(delay, fit.clock.unit, 3)
         gaps += (f"inputs are unknown between the fitted record and this one ({lasting}), and keep their last values",)
-    return Validation(rated, words, (*record.inputs, *known), fit.labels.units, inputs, doubts, fit.labels.origin, gaps)
+    return Validation(
+        rated, words, (*record.inputs, *known), fit.labels.units, inputs, tuple(doubts), fit.labels.origin, gaps
+    )
 
 
 def _fitted_share(fit: Fit, item: ChannelValidation) -> float:
@@ -495,6 +518,8 @@ def _fitted_share(fit: Fit, item: ChannelValidation) -> float:
 
 def _read_records(fit: Fit, t: Any, Y: Any, noise_std: Any, **options: Any) -> dict[str, Measurements]:
     """Return records as measurements with known noise, and with the inputs of the fit, by name."""
+    if options["split_gaps"] is None:
+        options["split_gaps"] = bool(fit.labels.reading.get("split_gaps"))
     options |= table_checks(fit.system)
     options |= {"since": fit.clock.origin, **fit.labels.read_options}
     options["inputs"] = tuple(fit.measurements.inputs)
@@ -703,12 +728,13 @@ def _predict_ahead(
     if not leads and not fit.prior.has_process:
         return {}, []
     order, targets = [item.observable for item in record.series], _targets(record, given)
-    if given:
-        # Uncalibrated bands: there is no calibration for given channels.
-        bands = {item.observable: [ForecastBand(lead) for lead in leads.values()] for item in targets}
-    else:
-        bands = calibrate_bands(fit, [item.observable for item in targets], list(leads.values()))
-    requested = [(order.index(item.observable), band) for item in targets for band in bands[item.observable]]
+    every = list(dict.fromkeys([_NEXT_ROW, *leads.values()]))
+    names = [item.observable for item in targets]
+    # Uncalibrated bands: there is no calibration for given channels.
+    plain = [ForecastBand(each) for each in every]
+    calibrated = {} if given else calibrate_bands(fit, names, every)
+    bands = {name: dict(zip(every, calibrated.get(name, plain), strict=True)) for name in names}
+    requested = [(order.index(name), bands[name][lead]) for name in names for lead in leads.values()]
     parts: dict[tuple[str, int | str], list[Array]] = {}
     errors: dict[str, list[ValidationErrors]] = {item.observable: [] for item in targets}
     for segment, filter_at in _filtered_segments(fit, record, given):
@@ -726,11 +752,14 @@ def _predict_ahead(
             is_known = band.horizon.count_known(times, times) > BURN_IN_ROWS
             parts.setdefault((item.observable, step), []).append(np.stack(forecast)[:, is_known])
         for name, found in errors.items():
-            rows = innovations.observables == order.index(name)
-            rows &= np.cumsum(rows) > BURN_IN_ROWS
-            std = innovations.std[rows] / np.sqrt(dof_fraction)
-            own = (innovations.standardized * innovations.std)[rows]
-            found.append(ValidationErrors(name, innovations.times[rows], own, std, shifts[:, rows], True))
+            rows = np.flatnonzero(innovations.observables == order.index(name))
+            std, own = innovations.std[rows] / np.sqrt(dof_fraction), shifts[:, rows]
+            known = std**2, np.sum(own**2, axis=0)
+            adapted = bands[name][_NEXT_ROW].forecast_std(innovations, order.index(name), *known) / np.sqrt(sum(known))
+            left = (innovations.standardized * innovations.std)[rows]
+            parts_of_errors = innovations.times[rows], left, std, own.T, adapted
+            times, left, std, own, adapted = (each[BURN_IN_ROWS:] for each in parts_of_errors)
+            found.append(ValidationErrors(name, times, left, std, own.T, True, adaptation=adapted))
     scores: dict[str, dict[int | str, Ahead]] = {}
     for (name, step), pieces in parts.items():
         joined = np.concatenate(pieces, axis=1)

@@ -267,11 +267,10 @@ def _export_results(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
             validations[title] = found
     known = request["source"], request["command"], tuple(request["notes"]), request["code"], validations
     product = pipeline.FitRun(gp, *known)
-    contents = pipeline.compute_results(product, figures=request["figures"])
+    contents, reasons = pipeline.compute_results(product, figures=request["figures"])
     for name, content in contents.items():
         write_atomically(folder / name, content)
-    remarks += pipeline.explain_missing_results(gp, figures=request["figures"])
-    return {"files": sorted(contents), "remarks": remarks}
+    return {"files": sorted(contents), "remarks": [*remarks, *reasons]}
 
 
 TASK_FUNCTIONS: dict[str, Callable[[Path, Mapping[str, Any]], dict[str, Any]]] = {

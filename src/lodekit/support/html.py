@@ -18,12 +18,19 @@ def read_asset(name: str) -> str:
     return (files("lodekit") / "assets" / name).read_text(encoding="utf-8")
 
 
-def replace_advice(text: str, asset: str) -> str:
-    """Return a message with advice for another interface; each line of the asset has a pattern and its replacement."""
-    for line in read_asset(asset).splitlines():
+def replace_advice(content: Any, asset: str) -> Any:
+    """Return messages, also in lists and dicts, with advice for another interface.
+
+    Each line of the asset has a pattern and its replacement.
+    """
+    if isinstance(content, dict):
+        return {name: replace_advice(value, asset) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [replace_advice(value, asset) for value in content]
+    for line in read_asset(asset).splitlines() if isinstance(content, str) else ():
         pattern, _, advice = line.partition(" =>")
-        text = re.sub(pattern, advice.removeprefix(" "), text)
-    return text
+        content = re.sub(pattern, advice.removeprefix(" "), content)
+    return content
 
 
 def read_glossary() -> list[tuple[str, str]]:
@@ -128,6 +135,7 @@ class HtmlPage:
     title: The window title and top heading.
     lead: The subtitle; may be empty.
     style: Additional CSS.
+    advice: The asset of `replace_advice` for paragraphs and lists; empty for none.
 
     Examples
     --------
@@ -138,8 +146,8 @@ class HtmlPage:
     True
     """
 
-    def __init__(self, title: str, lead: str = "", style: str = "") -> None:
-        self.title, self._style = title, style
+    def __init__(self, title: str, lead: str = "", style: str = "", advice: str = "") -> None:
+        self.title, self._style, self._advice = title, style, advice
         self._plots = 0
         self._body = [f"<h1>{escape(title)}</h1>"]
         if lead:
@@ -162,13 +170,17 @@ class HtmlPage:
                 links.append(f'<a href="#section-{number}">{part[4:-5]}</a>')
         self._body.insert(place, f'<nav class="note" aria-label="Contents">{" · ".join(links)}</nav>')
 
+    def adapt(self, text: str) -> str:
+        """Return a text with advice for the readers of the page."""
+        return str(replace_advice(text, self._advice)) if self._advice else text
+
     def add_paragraph(self, text: str, kind: str = "") -> None:
         """Add a `text` as a paragraph; its `kind` is lead, note, warning, good, or empty."""
-        self._body.append(html_paragraph(text, kind))
+        self._body.append(html_paragraph(self.adapt(text), kind))
 
     def add_list(self, texts: Iterable[str], kind: str = "") -> None:
         """Add `texts` as a list; its `kind` is warning, good, or empty."""
-        listed = html_list(texts)
+        listed = html_list(map(self.adapt, texts))
         self._body.append(f'<div class="{kind}">{listed}</div>' if kind else listed)
 
     def add_details(self, summary: str, html: str) -> None:

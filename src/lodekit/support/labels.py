@@ -57,7 +57,8 @@ class Labels:
     units: Units of channels, parameters and the time ``t``, by name.
     origin: The date of time zero in the format of `format_origin`; empty if times are not dates.
     columns: Columns of channels and of the time ``t`` in data files, by name or number, if their names differ.
-    reading: Options for reading data files: the sampling interval ``default_dt``, and numbers for ``missing`` values.
+    reading: Options for reading data files: the sampling interval ``default_dt``, numbers for ``missing`` values, and
+        whether records are split at gaps, ``split_gaps``.
     warnings: Warnings about the data, one in each line.
     """
 
@@ -109,5 +110,6 @@ class Labels:
 
     @property
     def read_options(self) -> dict[str, Any]:
-        """Options for reading other files like those of the fit, which other options replace."""
-        return {"units": self.units, "recalled": self.columns, "is_dated": bool(self.origin), **self.reading}
+        """Options for reading other files like those of the fit, which other options replace; they are not split."""
+        reading = {name: value for name, value in self.reading.items() if name != "split_gaps"}
+        return {"units": self.units, "recalled": self.columns, "is_dated": bool(self.origin), **reading}

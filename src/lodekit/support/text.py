@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -109,6 +110,35 @@ def join_list(items: Sequence[str], conjunction: str = "and") -> str:
 def as_sentence(text: str) -> str:
     """Return text that begins with a capital and ends with a full stop."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+#: A number that is not part of a name, or the number of a lag.
+_NUMBER_PATTERN = re.compile(r"(?<![\w.+-])(?<!lag )(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![\w.]\w)")
+
+
+def merge_records(texts: Iterable[str], records: Sequence[str]) -> list[str]:
+    """Return texts of which those that differ only in their record and in numbers are one, with ranges of numbers.
+
+    Examples
+    --------
+    >>> merge_records([f"errors of T2 of record {k} are {k / 10} K" for k in (1, 2)], ["1", "2"])
+    ['errors of T2 of records 1 and 2 are 0.1 to 0.2 K']
+    """
+    groups = dict[str, dict[str, list[str]]]()
+    for text in texts:
+        name = max(
+            (name for name in records if re.search(rf"of record {re.escape(name)}(?!\w)", text)), key=len, default=""
+        )
+        parts = _NUMBER_PATTERN.split(text.replace(f"of record {name}", "of record\0") if name else text)
+        groups.setdefault("\0".join(parts[::2]) if name else text, {})[name] = parts
+    found = []
+    for members in groups.values():
+        columns = zip(*members.values(), strict=True)
+        ends = ([min(own, key=float), max(own, key=float)] if k % 2 else own[:1] for k, own in enumerate(columns))
+        text = "".join(" to ".join(dict.fromkeys(own)) for own in ends)
+        names = join_list([*members]) if len(members) < 13 else f"{', '.join([*members][:12])}, ..."
+        found.append(text.replace("record\0", f"record{'s' * (len(members) > 1)} {names}"))
+    return found
 
 
 def format_below(share: float, bound: float) -> tuple[str, str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from lodekit.support.text import format_quantity
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -167,6 +169,21 @@ def find_unit_conversion(unit: str, target: str) -> UnitConversion | None:
     zeros = [_TEMPERATURE_OFFSETS.get(each) for each in (unit, target)]
     shift = zeros[0] - zeros[1] if zeros[0] is not None and zeros[1] is not None else Fraction(0)
     return UnitConversion(times, over, float(shift / (Fraction(5, 9) if target in ("degF", "°F") else 1)))
+
+
+def format_duration(duration: float, unit: str, digits: int = 2) -> str:
+    """Return a duration with its unit; in days, hours or minutes if the number is large.
+
+    Examples
+    --------
+    >>> format_duration(207000.0, "s"), format_duration(90.0, "s"), format_duration(5000.0, "")
+    ('2.4 d', '90 s', '5000')
+    """
+    for own in ("d", "h", "min") if duration >= 1000.0 and unit else ():
+        found = find_unit_conversion(unit, own)
+        if found and duration * found.factor >= found.divisor:
+            return format_quantity(duration * found.factor / found.divisor, own, digits)
+    return format_quantity(duration, unit, digits)
 
 
 def unix_time_unit(time: float, unit: str) -> str:

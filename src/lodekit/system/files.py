@@ -6,7 +6,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import chain, count
@@ -107,7 +107,10 @@ def read_system_file(path: str | Path) -> SystemFile:
         optional = {key: content.get(key) for key in ("channels", "basis")}
         system = System(content["equations"], parameters=parameters, **optional)
     except LodekitError as problem:
-        raise type(problem)(f"{place}: {_rewrite_advice_for_files(str(problem))}") from None
+        tables = (content.get(key) for key in ("inputs", "disturbances"))
+        external = [name for table in tables if isinstance(table, Mapping) for name in table]
+        text = describe_nonlinear_product(problem, external) or _rewrite_advice_for_files(str(problem))
+        raise type(problem)(f"{place}: {text}") from None
     units = _parse_units(place, content.get("units", {}), system)
     if not isinstance(title := content.get("title", ""), str):
         raise SystemFileError(f"{place}: expected title as text, got {title!r}")
@@ -137,6 +140,20 @@ def read_system_file(path: str | Path) -> SystemFile:
         timezone=timezone,
         missing=tuple(missing),
         name=str(place),
+    )
+
+
+def describe_nonlinear_product(
+    problem: LodekitError, external_channels: Collection[str], kind: str = "an input or a disturbance"
+) -> str:
+    """Return advice if a known signal of some kind multiplies a channel: it is no undeclared parameter; or nothing."""
+    undeclared = problem.undeclared if isinstance(problem, EquationError) else ()
+    signals = [name for name in undeclared if name in external_channels]
+    return (
+        f"{signals[0]} is {kind} and multiplies a channel, so the equations are not linear; "
+        "linearise the product, or declare a constant as a parameter instead"
+        if signals
+        else ""
     )
 
 

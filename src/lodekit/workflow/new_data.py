@@ -8,17 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from lodekit.data.follow import TableRow, follow_file, follow_pipe, follow_rows
-from lodekit.data.sources import LoadedData, ReadOptions, load_data
+from lodekit.data.sources import LoadedData, ReadOptions, infer_schemas, load_data
 from lodekit.data.tables import read_time_list
 from lodekit.data.tables.columns import resolve_columns, reuse_columns
-from lodekit.data.tables.reader import TableSchema, open_table
+from lodekit.data.tables.reader import TableSchema, open_table, read_all
+from lodekit.data.tables.strings import prefix_errors
 from lodekit.errors import DataError, LodekitError
 from lodekit.model import LODEGP
 from lodekit.prior.observables import table_checks
 from lodekit.results.stream.stream import Stream
+from lodekit.support.arguments import Array
 from lodekit.support.labels import find_time_zone
-from lodekit.support.text import format_quantity
+from lodekit.support.units import format_duration
 from lodekit.uncertainty.forecast_errors import median_step
 from lodekit.workflow.pipeline import date_column
 
@@ -47,17 +51,32 @@ def read_record(
     dt: float | None = None,
     window: tuple[Any, Any] = (None, None),
     timezone: str | None = None,
-    *,
-    split_gaps: bool = False,
 ) -> LoadedData:
     """Return records from files, in the time and units of a fit; messages name options of the command line."""
     paths = [path] if isinstance(path, str | Path) else list(path)
     columns = {**columns_of_fit(gp, paths[0]), **(columns or {})} or None
-    options: dict[str, Any] = {"columns": columns, "dt": dt, "window": window, "split_gaps": split_gaps}
+    options: dict[str, Any] = {"columns": columns, "dt": dt, "window": window}
     options |= {"inputs": tuple(gp.fit_.measurements.inputs), **table_checks(gp.system)}
     options |= read_options_of_fit(gp, timezone)
     names = [str(each) for each in paths]
     return load_data(names[0] if len(names) == 1 else names, channels=gp.system.plain_channels, **options)
+
+
+def read_times(gp: LODEGP, path: Path, columns: Mapping[str, str] | None = None) -> Array:
+    """Return the times in a file, one per line or in a column of a table, in the time of a fit."""
+    clock = gp.fit_.clock
+    if (listed := read_time_list(path)) is not None:
+        times, origin = listed
+        if origin is None:
+            return times
+        start = clock.parse_time(origin, f"{path}, its first time,")
+        return np.asarray(start + clock.conversion_from_seconds.convert_difference(times))
+    with prefix_errors(str(path)):
+        table = open_table(path)
+    own = {name: column for name, column in {**columns_of_fit(gp, path), **(columns or {})}.items() if name == "t"}
+    (schema,), _ = infer_schemas({str(path): table}, ReadOptions((), columns=own, **read_options_of_fit(gp)))
+    with prefix_errors(str(path)):
+        return read_all(table, schema, ()).times
 
 
 def find_input_columns(gp: LODEGP, path: str | Path, columns: Mapping[str, str] | None = None) -> list[str]:
@@ -78,7 +97,8 @@ def read_inputs(
     if not known:
         raise LodekitError("this model has no known inputs; expected one that was fitted with --input u=hold")
     of_fit = {name: column for name, column in columns_of_fit(gp, path).items() if name in (*known, "t")}
-    options = {"columns": of_fit | dict(columns or {}) or None, **read_options_of_fit(gp, timezone)}
+    own = of_fit | {name: column for name, column in (columns or {}).items() if name in (*known, "t")}
+    options = {"columns": own or None, **read_options_of_fit(gp, timezone)}
     data = load_data(str(path), channels=known, **options).measurements
     if data.sufficient_statistics is not None:
         raise LodekitError(f"{path} has too many rows to be kept; expected fewer")
@@ -127,7 +147,7 @@ def monitor_rows(
         else:
             step, previous = item[1] - previous, item[1]
             if step > 6.0 * last_step and (split_gaps or gp.fit_.measurements.inputs):
-                length = format_quantity(step, gp.fit_.clock.unit, 3)
+                length = format_duration(step, gp.fit_.clock.unit, 3)
                 effect = "inputs are assumed constant during the gap, which may cause alarms; try --split-gaps"
                 if split_gaps:
                     effect = "a new record starts"
@@ -170,9 +190,9 @@ def _push_row(gp: LODEGP, stream: Stream, row: TableRow, horizon: float | None) 
     if horizon is not None and results:
         names = list(results)
         mean, std_ahead = stream.predict(time + horizon, names, return_std=True)
-        forecasts = {
-            n: {"ahead": float(m), "ahead_std": float(s)} for n, m, s in zip(names, mean[0], std_ahead[0], strict=True)
-        }
+        columns_ahead = zip(names, mean[0].tolist(), std_ahead[0].tolist(), strict=True)
+        # Like `std`, for measurements: it includes noise.
+        forecasts = {n: {"ahead": m, "ahead_std": math.hypot(s, gp.fit_.typical_noise(n))} for n, m, s in columns_ahead}
     date = {key: dates[0] for key, dates in date_column(gp.labels_, [time]).items()}
     for name, result in results.items():
         numbers = {key: getattr(result, key) for key in ("measured", "predicted", "std", "score")}

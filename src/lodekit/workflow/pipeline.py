@@ -198,7 +198,7 @@ class FitRun:
         folder : path
             It is created if it does not exist.
         """
-        return write_results(self, compute_results(self), folder)
+        return write_results(self, compute_results(self)[0], folder)
 
 
 def fit_file(
@@ -294,7 +294,7 @@ def prepare_fit(
     dt: float | None = None,
     window: tuple[Any, Any] = (None, None),
     records: str | None = None,
-    split_gaps: bool = False,
+    split_gaps: bool | None = None,
     timezone: str | None = None,
     missing: Sequence[float] | None = None,
     in_shell: bool = False,
@@ -333,7 +333,7 @@ def prepare_fit(
         default_dt=file.dt,
         window=window,
         records=records or file.records or None,
-        split_gaps=split_gaps or file.split_gaps,
+        split_gaps=file.split_gaps if split_gaps is None else split_gaps,
         timezone=timezone or file.timezone,
         missing=missing or file.missing or None,
         inputs=tuple(gp.inputs or ()),
@@ -375,6 +375,9 @@ def read_model(path: str | Path) -> LODEGP:
             f"expected a fitted model, or the folder that lodekit fit has written, got the system file {place}; "
             f"lodekit inspect {place} shows what its equations imply, lodekit fit {place} DATA makes a model"
         )
+    folder = Path(f"{place}-fit")
+    if not place.exists() and (folder / MODEL_FILE).exists():
+        raise LodekitError(f"{place} was not found; did you mean {folder}, which lodekit fit has written?")
     if os.path.isdir(place) and not (place / MODEL_FILE).exists():
         raise LodekitError(f"expected a folder that lodekit fit has written, {place} has no {MODEL_FILE} in it")
     return LODEGP.load(place)
@@ -382,15 +385,20 @@ def read_model(path: str | Path) -> LODEGP:
 
 def compute_results(
     fit_run: FitRun, *, figures: bool = True, data: Mapping[str, Any] | None = None, n_times: int = 400
-) -> dict[str, str | bytes]:
-    """Return the contents of all files that a fit writes except the model, by name, without writing them.
+) -> tuple[dict[str, str | bytes], list[str]]:
+    """Return the contents of all files that a fit writes except the model, by name, and what is missing and why.
 
-    They are a report, predictions at `n_times` times, and figures if matplotlib is installed.
+    They are a report, predictions at `n_times` times, and figures if matplotlib is installed; nothing is written.
     """
     from lodekit.report import make_report
 
     gp = fit_run.gp
-    contents: dict[str, bytes | str] = {}
+    contents, reasons = dict[str, str | bytes](), list[str]()
+    if gp.fit_.is_on_disk:
+        reasons.append(
+            f"{MODEL_FILE} contains only the last rows, because there are too many for memory: it predicts from there "
+            "on, and continues as a stream"
+        )
     with track_progress("writing") as advance:
         advance(1, "report")
         texts = {"title": gp.labels_["title"], "source": fit_run.source}
@@ -403,23 +411,12 @@ def compute_results(
         contents["predictions.csv"] = to_csv(prediction_table(gp, times))
         if figures:
             advance(1, "figures")
-            contents |= _draw_figures(gp)
+            drawn, failed = draw_figures(gp)
+            contents.update(drawn)
+            reasons += failed
         if data is not None:
             contents["data.csv"] = to_csv(data)
-    return contents
-
-
-def explain_missing_results(gp: LODEGP, *, figures: bool = True) -> list[str]:
-    """Return what the files of a fit do not contain, and why."""
-    reasons = []
-    if gp.fit_.is_on_disk:
-        reasons.append(
-            f"{MODEL_FILE} contains only the last rows, because there are too many for memory: it predicts from there "
-            "on, and continues as a stream"
-        )
-    if figures and not _has_matplotlib():
-        reasons.append("no figures: matplotlib is missing; try: pip install 'lodekit[plot]'")
-    return reasons
+    return contents, reasons
 
 
 def write_results(fit_run: FitRun, contents: Mapping[str, str | bytes], folder: str | Path) -> dict[str, Path]:
@@ -438,26 +435,19 @@ def write_results(fit_run: FitRun, contents: Mapping[str, str | bytes], folder: 
     return {name: place / name for name in (*contents, MODEL_FILE)}
 
 
-def _has_matplotlib() -> bool:
-    from lodekit.plotting import import_matplotlib
+def draw_figures(gp: LODEGP) -> tuple[dict[str, bytes], list[str]]:
+    """Return figures as PNG by name, and why others are missing."""
+    from lodekit.plotting import import_matplotlib, to_png
+    from lodekit.results.certificate import pointwise_equations
 
     try:
-        return bool(import_matplotlib())
+        import_matplotlib()
     except LodekitError:
-        return False
-
-
-def _draw_figures(gp: LODEGP) -> dict[str, bytes]:
-    """Return figures as PNG by name; none without matplotlib."""
-    from lodekit.plotting import to_png
-
-    if not _has_matplotlib():
-        return {}
-    drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot, "equations.png": gp.plot_residual}
-    window = gp.fit_.measurements.available_window
-    if not gp.certificate([0.5 * (window[0] + window[1])], samples=0).mean.residuals.shape[1]:
-        # White noise drives every equation, so curves cannot be substituted into any.
-        del drawn["equations.png"]
+        return {}, ["no figures: matplotlib is missing; try: pip install 'lodekit[plot]'"]
+    drawn: dict[str, Callable[[], Any]] = {"channels.png": gp.plot}
+    # If white noise drives every equation, curves cannot be substituted into any.
+    if pointwise_equations(gp.fit_):
+        drawn["equations.png"] = gp.plot_residual
     if any(estimate.note != "fixed" for estimate in gp.parameters_.values()):
         drawn["parameters.png"] = lambda: gp.plot_parameters(others="following")
     if not gp.fit_.setup.reduced_system.is_controllable:
@@ -468,7 +458,13 @@ def _draw_figures(gp: LODEGP) -> dict[str, bytes]:
         drawn["bode.png"] = gp.plot_bode
         if not gp.state_space().D1.any():
             drawn["step.png"] = gp.plot_step
-    return {name: to_png(draw()) for name, draw in drawn.items()}
+    contents, reasons = dict[str, bytes](), list[str]()
+    for name, draw in drawn.items():
+        try:
+            contents[name] = to_png(draw())
+        except Exception as problem:  # a fit is worth more than a figure
+            reasons.append(f"{name} cannot be drawn: {problem}")
+    return contents, reasons
 
 
 def fit_to_dict(fit_run: FitRun, paths: Mapping[str, Path] | None = None) -> dict[str, Any]:

@@ -187,10 +187,17 @@ def parse_number_columns(
 
 def parse_mostly_numbers(column: StringColumn) -> Array | None:
     """Return the numbers in a column of texts, NaN for other cells; None unless at least half of them are numbers."""
-    cleaned = {"": normalize_missing(column)}
-    found = [_parse_columns(cleaned, mark)[""] for mark in ".,"]
+    texts = normalize_missing(column)
+    plain = StringColumn.from_strings(map(_remove_thousands, texts.to_list()))
+    found = [_parse_columns({"": own}, mark)[""] for own in (texts, plain) for mark in ".,"]
     numbers = max(found, key=lambda values: int(np.isfinite(values).sum()))
-    return numbers if 2 * np.isfinite(numbers).sum() >= (~cleaned[""].is_missing).sum() else None
+    return numbers if 2 * np.isfinite(numbers).sum() >= (~texts.is_missing).sum() else None
+
+
+def _remove_thousands(cell: str) -> str:
+    """Return a number without separators between thousands, and other texts unchanged."""
+    found = _THOUSANDS_PATTERN.fullmatch(cell)
+    return cell.replace(found[1], "") if found else cell
 
 
 def _parse_with_decimal_mark(
@@ -243,11 +250,14 @@ def _invalid_cell_error(
     record, name = min((int(np.argmax(mask)), name) for name, mask in bad.items() if mask.any())
     cell = columns[name][record]
     if _THOUSANDS_PATTERN.fullmatch(cell):
-        remedy = "write all numbers with a decimal point and without separators between thousands"
+        remedy = f"remove the separators between thousands, as in {_remove_thousands(cell)}"
     elif _NUMBER_PATTERN.fullmatch(cell):
         remedy = f"other cells have a decimal {'comma' if mark == ',' else 'point'}; write all of them in one way"
     elif _TIME_OF_DAY_PATTERN.fullmatch(cell):
-        remedy = "a time of day needs its date, such as 2024-03-01 12:00:00"
+        remedy = (
+            "a time of day needs its date: add a column of dates, such as 2024-03-01, or write times as numbers, such "
+            "as minutes"
+        )
     elif is_date(cell):
         remedy = "dates are read in the time column only"
     elif record == 0 and places.kind == "line":

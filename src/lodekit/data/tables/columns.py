@@ -183,7 +183,8 @@ def resolve_columns(
     if not found and channels:
         raise DataError(
             f"expected a column for at least one of {', '.join(channels)}, got the columns "
-            f"{format_column_list(names)}; try {syntax.column_mapping({channels[0]: 'COLUMN'})}"
+            f"{format_column_list([name for name in names if name != time])}; try "
+            f"{syntax.column_mapping({channels[0] if len(channels) == 1 else 'CHANNEL': 'COLUMN'})}"
         )
     for name, column in noise.items():
         if name not in found:
@@ -357,7 +358,7 @@ def _find_time_column(
                 f"{advice.column_mapping({'t': 'COLUMN'})}"
             )
     if have_number_names(names):
-        name = channels[0] if channels else "CHANNEL"
+        name = channels[0] if len(channels) == 1 else "CHANNEL"
         raise DataError(
             f"the table has no header, so its {len(names)} columns are identified by numbers; if none contains the "
             f"time, try {advice.time_step} and {advice.column_mapping({name: 2})}; otherwise "

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -116,10 +117,13 @@ def _detect_order(text: str) -> str | None:
     return next((order for order, pattern in _DATETIME_PATTERNS.items() if pattern.match(text.strip())), None)
 
 
-def detect_date_format(columns: Iterable[StringColumn]) -> DateFormat | None:
-    """Return the format of the dates of a table; None if its first time is not a date."""
+def detect_date_format(columns: Iterable[StringColumn], others: Iterable[StringColumn] = ()) -> DateFormat | None:
+    """Return the format of the dates of a table; None if its first time is not a date.
+
+    If the order of day and month is open, columns of other tables decide.
+    """
     order, first, example, one_large, two_large, same = "", "", "", False, False, True
-    for column in columns:
+    for column, is_own in chain(((each, True) for each in columns), ((each, False) for each in others)):
         texts = column.strip()
         texts = texts.select(~texts.is_missing)
         if not len(texts):
@@ -129,7 +133,7 @@ def detect_date_format(columns: Iterable[StringColumn]) -> DateFormat | None:
             if (found := _detect_order(first)) is None:
                 return None
             order = found
-        if order != _AMBIGUOUS_ORDER:
+        if order != _AMBIGUOUS_ORDER or (one_large != two_large and not is_own):
             break
         parts, _ = _split_fields(texts, _AMBIGUOUS_PATTERN)
         one, two = parts["one"], parts["two"]

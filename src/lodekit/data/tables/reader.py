@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -19,7 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lodekit.data.tables.cells import NumberFormat, is_missing, normalize_missing, parse_number_columns
-from lodekit.data.tables.columns import ArgumentSyntax, ColumnMapping, format_column_list, is_time_name, resolve_columns
+from lodekit.data.tables.columns import (
+    ArgumentSyntax,
+    ColumnMapping,
+    format_column_list,
+    have_number_names,
+    is_time_name,
+    resolve_columns,
+)
 from lodekit.data.tables.dates import DateFormat, Durations, Timestamps, detect_date_format, is_date, parse_dates
 from lodekit.data.tables.frames import (
     ArrayTable,
@@ -40,6 +47,8 @@ from lodekit.support.arguments import Array, as_float_array
 from lodekit.support.interval_means import parse_interval
 from lodekit.support.units import UnitConversion
 
+#: The name of a column of times of day, after they are joined with their dates.
+TIME_OF_DAY = "time of day"
 #: Part of the note about local times at a clock change.
 CLOCK_CHANGE = "jump by an hour at"
 
@@ -332,7 +341,7 @@ class UniformlySampledTable:
     table: TableSource
     step: float
     #: The name of the time column.
-    time = "number of the row"
+    time = "row number"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -392,7 +401,7 @@ class JoinedTimesTable:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns in order; the times of day have another name, as they are no times."""
-        return tuple("time of day" if name == self.time_of_day else name for name in self.table.names)
+        return tuple(TIME_OF_DAY if name == self.time_of_day else name for name in self.table.names)
 
     @property
     def allows_column_numbers(self) -> bool:
@@ -430,21 +439,24 @@ class JoinedTimesTable:
         content, places = block(time, float_columns)
         pairs = zip(content[self.date].to_list(), content[self.time_of_day].to_list(), strict=True)
         joined = StringColumn.from_strings(f"{date.strip()} {clock.strip()}" for date, clock in pairs)
-        return {**content, self.date: joined, "time of day": content[self.time_of_day]}, places
+        return {**content, self.date: joined, TIME_OF_DAY: content[self.time_of_day]}, places
 
 
 def join_times_of_day(table: TextFile) -> TextFile | JoinedTimesTable:
-    """Return a file whose times are complete if dates and times of day are in two columns."""
-    names = [name for name in table.names if is_time_name(name)]
-    block = next(table.blocks(names), None) if len(names) == 2 else None
-    if block is None or "time of day" in table.names:
+    """Return a file whose times are complete if dates and times of day are in two columns, whatever their names."""
+    rows = table.dialect.first_rows
+    if not rows or have_number_names(table.names) or TIME_OF_DAY in table.names:
         return table
-    cells = {name: column.head(3).to_list() for name, column in block("", ())[0].items()}
-    for date_column, clock in (names, names[::-1]):
-        joined = [f"{a.strip()} {b.strip()}" for a, b in zip(cells[date_column], cells[clock], strict=True)]
-        if joined and all(is_date(text) and not is_date(text.split()[-1]) for text in joined):
-            return JoinedTimesTable(table, date_column, clock)
-    return table
+    cells = {name: [row[k].strip() for row in rows if k < len(row)] for k, name in enumerate(table.names)}
+    clocks = [
+        name
+        for name, own in cells.items()
+        if own and all(":" in cell and is_date(f"2000-01-01 {cell}") for cell in own)
+    ]
+    dates = [name for name, own in cells.items() if own and all(is_date(f"{cell} 00:00") for cell in own)]
+    # Among several columns, such as those of a delivery, the time has the name of one.
+    pair = [own if len(own) == 1 else [name for name in own if is_time_name(name)] for own in (dates, clocks)]
+    return JoinedTimesTable(table, pair[0][0], pair[1][0]) if list(map(len, pair)) == [1, 1] else table
 
 
 #: A table that is read in blocks.
@@ -507,8 +519,13 @@ def open_table(path: str | Path, header: bool | None = None, *, single_column: b
     return join_times_of_day(TextFile.open(open_file, header, single_column=single_column))
 
 
-def detect_dates(table: TableSource, schema: TableSchema) -> tuple[TableSchema, datetime | None]:
-    """Return the schema with its date format, and the first date; None if times are not dates."""
+def detect_dates(
+    table: TableSource, schema: TableSchema, others: Iterable[tuple[TableSource, str]] = ()
+) -> tuple[TableSchema, datetime | None]:
+    """Return the schema with its date format, and the first date; None if times are not dates.
+
+    Time columns of other tables decide the order of day and month if it is open.
+    """
     name = schema.columns.time
     if table.is_numeric(name):
         return schema, None
@@ -523,7 +540,10 @@ def detect_dates(table: TableSource, schema: TableSchema) -> tuple[TableSchema, 
         if not isinstance(column, StringColumn):
             return schema, None
         with prefix_errors(f"column {name}"):
-            form = detect_date_format(normalize_missing(part(name, ())[0][name]) for part in chain([block], blocks))
+            every = (part(name, ())[0][name] for part in chain([block], blocks))
+            more = (part(time, ())[0][time] for other, time in others for part in other.blocks([time]))
+            texts = (each for each in more if isinstance(each, StringColumn))
+            form = detect_date_format(map(normalize_missing, every), map(normalize_missing, texts))
         if form is None:
             return schema, None
         schema = replace(schema, date_format=form, time_unit="s")
@@ -679,7 +699,7 @@ def describe_columns(
     """Return notes about columns with other names, columns without values, and channels without a column."""
     notes = [f"{name} is in column {column}" for name, column in columns.values.items() if name != column]
     notes += [f"column {columns.values[name]} has no values" for name in columns.values if name in empty]
-    unused = [name for name in names if name not in columns.used]
+    unused = [name for name in names if name not in (*columns.used, TIME_OF_DAY)]
     rest = f"columns not used: {format_column_list(unused)}" if unused else ""
     known = {*columns.values, *(interval[0] for name in columns.values if (interval := parse_interval(name)))}
     if absent := [name for name in channels if name not in known]:

@@ -176,12 +176,14 @@ class TextDialect:
     separator: The separator of cells; a blank means white space of any length.
     header_lines: The number of lines before the first row.
     notes: What was detected, in words.
+    first_rows: The cells of the first rows.
     """
 
     names: tuple[str, ...]
     separator: str
     header_lines: int
     notes: tuple[str, ...]
+    first_rows: tuple[list[str], ...] = ()
 
 
 def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bool = False) -> TextDialect | None:
@@ -228,7 +230,8 @@ def detect_dialect(head: bytes, header: bool | None = None, *, single_column: bo
         if len(records) > skipped + 1 and (units := _names_with_units(names, records[skipped + 1][1])):
             names, last = units, records[skipped + 1][0]
             notes.append(f"line {last} contains units")
-        return TextDialect(tuple(names), separator, last, tuple(notes))
+        first_rows = tuple(cells for number, cells in records if number > last)[:3]
+        return TextDialect(tuple(names), separator, last, tuple(notes), first_rows)
     start = sample[0][0] - 1
     width = min(len(raw[0][1]), max(len(cells) for _, cells in records))
     names, note = _names_without_header(head, start, width, separator)
