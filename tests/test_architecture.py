@@ -28,10 +28,10 @@ LONG = ("system/catalog.py",)
 #: limit of code lines was 39,000 before records were split at gaps and validated together, 39,300 before dates on
 #: axes, time zones, and residuals, gaps and several tabs in the studio, 39,500 before time zones and units of arrays
 #: and commands, natural frequencies, plots of free runs in gaps, and messages in the terms of the command line,
-#: 39,850 before modules that served only one other module became part of it, 39,810 before the global search, and
-#: 40,050 before samples that vary as much as widened intervals, units in summaries, and tables of inputs to simulate, and
-#: 40,265 before profiles with several peaks, validation that splits records as the fit did, and previews by `init` of
-#: what `fit` refuses.
+#: 39,850 before modules that served only one other module became part of it, 39,810 before the global search,
+#: 40,050 before samples that vary as much as widened intervals, units in summaries, and tables of inputs to simulate,
+#: and 40,265 before profiles with several peaks, validation that splits records as the fit did, and checks of data
+#: by `init`.
 LIMITS = {
     "files": 220,
     "root entries": 24,
