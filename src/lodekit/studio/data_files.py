@@ -119,6 +119,9 @@ def open_data_file(
     options: dict[str, Any] = {"channels": list(names), "columns": columns, "dt": dt, "split_gaps": bool(split)}
     unit = "" if preview.time is None else preview.time.unit
     options["units"] = {"t": unit} if unit else {}
+    # The system file of a fit declares the same numbers as missing.
+    failures = {column.name: column.failures for column in preview.columns if column.name in used and column.failures}
+    options["missing"] = sorted({value for values in failures.values() for value in values})
     inputs = tuple(f"c{number}" for number, item in enumerate(split, 1) if item.kind)
     try:
         data = load_data(path, records=preview.record_column or None, inputs=inputs, **options)
@@ -133,6 +136,9 @@ def open_data_file(
         records[record] = {names[item.observable]: (item.times, item.values) for item in drawn}
     window = min(part.window[0] for part in parts.values()), max(part.window[1] for part in parts.values())
     notes = [note for note in data.notes if " is in column " not in note]
+    for column, values in failures.items():
+        shown = " or ".join(f"{value:g}" for value in values)
+        notes.append(f"the column {column} is {shown} in some rows, as if a sensor failed: read as missing")
     if len(preview.columns) > max_columns:
         notes.append(f"the first {max_columns} of {len(preview.columns)} columns are drawn")
     return DataFile(path, preview, records, window, TimeReference(data.origin, unit), tuple(notes))
