@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -109,7 +110,9 @@ def _format_cell(cell: Any, attributes: str) -> str:
         # Numbers stay in one piece, and intervals may have two lines.
         number = escape(str(shown)).replace(" to ", " to <wbr>")
         return f'<td{attributes} title="{escape(repr(whole))}">{number}</td>'
-    return f"<td{attributes}>{escape(str(cell)).replace(chr(10), '<br>')}</td>"
+    # Dates and numbers such as 1e-9 are not broken at their hyphens.
+    text = re.sub(r"\w+(-\d+)+", r"<nobr>\g<0></nobr>", escape(str(cell)).replace("\n", "<br>"))
+    return f"<td{attributes}>{text}</td>"
 
 
 @st.cache_resource
