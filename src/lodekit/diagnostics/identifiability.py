@@ -139,7 +139,7 @@ _MAX_IDENTIFIED_STD = 2.0
 _MAX_RELATIVE_WIDTH = 100.0
 #: Intervals follow from the Hessian if the standard error on the search scale is below the first number, and the
 #: deviation of the profile from a parabola below the second, unless there are few degrees of freedom.
-_MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND, _MIN_BENT_DOF = 0.15, 0.1, 10.0
+_MAX_QUADRATIC_STD, _MAX_QUADRATIC_BEND, _MIN_BENT_DOF = 0.15, 0.05, 10.0
 
 
 @dataclass(frozen=True)
