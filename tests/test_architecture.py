@@ -35,7 +35,7 @@ LONG = ("system/catalog.py",)
 LIMITS = {
     "files": 220,
     "root entries": 24,
-    "code lines": 40_570,
+    "code lines": 40_600,
     "docstring lines": 13_000,
     "numeric constants": 200,
     "small files": 12,

@@ -74,7 +74,7 @@ def test_intensity_and_parameters_are_learned(shaken: lk.LODEGP) -> None:
     assert learned.p_value < 1e-10
     assert learned.lengthscale is None
     assert shaken.engine_.startswith("markov")
-    assert "w: white noise, " in shaken.summary()
+    assert "w: white noise of intensity " in shaken.summary()
     assert summary_dict(shaken.fit_)["disturbances"]["w"]["needed"] is True
 
 

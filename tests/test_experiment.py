@@ -116,7 +116,7 @@ def test_sensors_that_cannot_tell_are_told_from_those_that_can() -> None:
         ({"noise": {"y": 0.0}}, "expected the noise of y as a positive"),
         ({"noise": {"z": 0.1}}, "unknown name 'z'"),
         ({"inputs": {"q": 1.0}}, "'q', which is not a channel"),
-        ({"inputs": {"u": [1.0, 2.0]}}, "values at the times t, or a number for input u"),
+        ({"inputs": {"u": [1.0, 2.0]}}, "input u: expected a number, one value for each time t, or"),
         ({"inputs": None}, "omit start="),
         ({"values": {"taw": 1.0}}, "unknown parameter 'taw'"),
         ({"values": {"K": 1.0}}, "expected a value for the parameter 'tau'"),

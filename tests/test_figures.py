@@ -31,7 +31,7 @@ from lodekit.results.prediction import predict
 from tests.test_plotting import line
 
 HEATING = lk.catalog.heating()
-TIMES = np.linspace(-5, 5, 25)
+TIMES = np.linspace(-5, 5, 40)
 FIGURES = ["plot", "plot_parameters", "plot_residual", "plot_evidence", "plot_modes", "plot_spectrum"]
 
 
@@ -42,7 +42,7 @@ def noisy(example: lk.catalog.Example, times: np.ndarray, noise: float) -> np.nd
 
 @pytest.fixture(scope="module")
 def heated() -> lk.LODEGP:
-    return lk.LODEGP(HEATING.system, random_state=0, restarts=1).fit(TIMES, noisy(HEATING, TIMES, 0.02))
+    return lk.LODEGP(HEATING.system, random_state=0, restarts=1).fit(TIMES, noisy(HEATING, TIMES, 0.005))
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +266,7 @@ def test_titles_name_intervals_that_contain_other_optima() -> None:
     """The alias of an oscillation with few measurements per period has a slightly different damping."""
     positive = {name: lk.Parameter(positive=True) for name in ("c", "k")}
     t = np.arange(0.0, 30.0)
-    y = np.exp(-0.02 * t) * np.cos(2.2 * t) + 0.02 * np.random.default_rng(1).standard_normal(30)
+    y = np.exp(-0.02 * t) * np.cos(2.2 * t) + 0.01 * np.random.default_rng(1).standard_normal(30)
     gp = lk.LODEGP(lk.System("x'' + c*x' + k*x = 0", parameters=positive), random_state=0).fit(t, y)
     assert gp.fit_.identifiability["c"].reason == "rival"
     (panel,) = gp.plot_parameters("c", others="following").axes

@@ -59,7 +59,9 @@ def test_the_wheel_holds_the_sources_and_nothing_else(built: tuple[Path, Path]) 
     }
     assert own == there
     assert {Path(name).suffix for name in own} <= {".py", ".typed", ".js", ".css", ".html", ".json", ".toml", ".txt"}
-    assert {name: size for name, size in sizes.items() if size > 40_000 and name != SCRIPT} == {}
+    # The length of modules is limited elsewhere.
+    large = {name for name, size in sizes.items() if size > 40_000}
+    assert {name for name in large if not name.endswith(".py")} == {SCRIPT}
     assert "lodekit/py.typed" in own
     assert any(name.endswith("licenses/LICENSE") for name in sizes)
     # The sources are a good megabyte of it: what else might come in (pictures, data) would be seen here.

@@ -134,8 +134,8 @@ def test_a_summary_counts_records_and_a_warning_names_them() -> None:
     loud = values + 0.5 * np.random.default_rng(9).standard_normal(values.shape) * [1.0, 0.0]
     gp = lk.LODEGP(SYSTEM, random_state=0).fit([(times, values), (times, loud)], noise_std=NOISE)
     assert "120 (2 records)" in gp.summary()
-    # Where one record is much noisier than was said, short lengthscales follow it, and miss the other one.
-    assert any("y of record 0 are correlated" in text for text in gp.warnings_)
+    # Where one record is much noisier than stated, short lengthscales follow it, and miss the other one.
+    assert any("y of records 0 and 1 are correlated" in text for text in gp.warnings_)
     described = summary_dict(gp.fit_)
     assert described["records"]["1"]["observations"] == 60
     assert described["records"]["0"]["window"] == [0.0, 20.0]

@@ -105,3 +105,13 @@ def test_poles_are_found_for_delayed_inputs_without_data() -> None:
     inputs = analyze_system(system).inputs[-1]
     assert inputs == ("u",)
     assert modes_at(system, inputs, {"tau": 4.0, "K": 1.0, "Td": 1.0}) == pytest.approx((-0.25,))
+
+
+def test_numbers_that_mark_failures_are_neither_drawn_nor_fitted(tmp_path: Path) -> None:
+    """They were drawn, with the advice to use an option of Python, although fits read them as missing."""
+    rows = "\n".join(f"{k},{-999 if k in (3, 7) else 20 + k % 5}" for k in range(30))
+    (tmp_path / "log.csv").write_text(f"t,room\n{rows}\n")
+    found = open_data_file(tmp_path / "log.csv")
+    assert found.points()["room"][1].min() == 20.0
+    (note,) = (note for note in found.notes if "-999" in note)
+    assert note == "the column room is -999 in some rows, as if a sensor failed: read as missing"

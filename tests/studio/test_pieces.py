@@ -263,16 +263,6 @@ def test_of_a_wide_file_all_columns_can_be_chosen_though_few_are_drawn(tmp_path:
     assert "of 50 columns are drawn" in "; ".join(found.notes)
 
 
-def test_numbers_that_mark_failures_are_neither_drawn_nor_fitted(tmp_path: Path) -> None:
-    """They were drawn, with the advice to use an option of Python, although fits read them as missing."""
-    rows = "\n".join(f"{k},{-999 if k in (3, 7) else 20 + k % 5}" for k in range(30))
-    (tmp_path / "log.csv").write_text(f"t,room\n{rows}\n")
-    found = open_data_file(tmp_path / "log.csv")
-    assert found.points()["room"][1].min() == 20.0
-    (note,) = (note for note in found.notes if "-999" in note)
-    assert note == "the column room is -999 in some rows, as if a sensor failed: read as missing"
-
-
 def test_simulated_data_have_the_noise_gaps_and_hidden_channels_that_were_asked_for(tmp_path: Path) -> None:
     example = EXAMPLES["heating"]
     options: dict[str, Any] = {"count": 400, "noise": 0.05, "missing_fraction": 0.25, "hidden": ("u",), "seed": 3}
