@@ -174,6 +174,8 @@ def _describe_columns(
     data: Path, preview: TablePreview, roles: Sequence[ColumnRole], system: lk.System | None, dt: float | None
 ) -> list[str]:
     """Return a description of a file, one line for each column."""
+    from lodekit.data.sources import FAILED_SENSOR
+
     if preview.time is not None:
         unit = f", in {preview.time.unit}" if preview.time.unit else "; its unit is not known, write it under [units]"
         time = f"t is column {preview.time.name}: {preview.time_reason}{unit}"
@@ -194,7 +196,7 @@ def _describe_columns(
         lines.append(f"{guess.channel}{column}: {what}: it {guess.reason}")
         lines += [f"{guess.channel} cannot be read yet: {guess.column.problem}"] if guess.column.problem else []
         if failures := " or ".join(f"{value:g}" for value in guess.column.failures):
-            lines.append(f"{guess.channel} is {failures} in some rows, as if a sensor failed: proposed as missing")
+            lines.append(f"{guess.channel} is {failures} in some rows, {FAILED_SENSOR}: proposed as missing")
     used = {guess.column.name for guess in roles}
     if system is None:
         unused = [column for column in preview.columns if column.name not in used]

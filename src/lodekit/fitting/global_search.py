@@ -81,8 +81,8 @@ class GlobalSearch:
         ends, deviances = self.descend(points, list(held))
         regression, size = self.regression, len(self.regression.values)
         modes = sum(group.size for prior in regression.priors for group in prior.groups)
-        share = max(size - modes - regression.observables.count, 1) / size
-        ends = ends[deviances < self.evaluate(x[None, :count])[2][0] + max_drop / share]
+        dof_fraction = max(size - modes - regression.observables.count, 1) / size
+        ends = ends[deviances < self.evaluate(x[None, :count])[2][0] + max_drop / dof_fraction]
         return np.hstack([ends, np.tile(x[count:], (len(ends), 1))])
 
     @cached_property

@@ -620,7 +620,7 @@ _INTERVAL_SOURCES = {
     "normal": "interval from the normal approximation",
     "profile": "interval from the profile likelihood",
     "rival": "interval contains other optima",
-    "bound": "interval also holds if other parameters leave their bounds",
+    "bound": "interval from the profiles of other parameters",
 }
 #: Half-width of figures of the evidence, in standard errors.
 _WIDTH_STD = 3.3

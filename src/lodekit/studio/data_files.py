@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lodekit.data.preview import TablePreview, preview_table
-from lodekit.data.sources import load_data
+from lodekit.data.sources import FAILED_SENSOR, load_data
 from lodekit.data.tables.columns import IGNORED_COLUMN, resolve_columns
 from lodekit.data.time_reference import TimeReference
 from lodekit.errors import DataError, LodekitError
@@ -138,7 +138,7 @@ def open_data_file(
     notes = [note for note in data.notes if " is in column " not in note]
     for column, values in failures.items():
         shown = " or ".join(f"{value:g}" for value in values)
-        notes.append(f"the column {column} is {shown} in some rows, as if a sensor failed: read as missing")
+        notes.append(f"the column {column} is {shown} in some rows, {FAILED_SENSOR}: read as missing")
     if len(preview.columns) > max_columns:
         notes.append(f"the first {max_columns} of {len(preview.columns)} columns are drawn")
     return DataFile(path, preview, records, window, TimeReference(data.origin, unit), tuple(notes))

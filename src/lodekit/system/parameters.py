@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 from lodekit.errors import EquationError, ParameterError
 from lodekit.support.text import suggest_arguments
@@ -206,7 +206,8 @@ class Parameter:
     @property
     def interval(self) -> tuple[float, float]:
         """The smallest and largest value that `positive` and `bounds` allow; an end at zero is excluded."""
-        low, high = self._parse_bounds(self.bounds or (None, None))
+        # Missing limits have become infinities.
+        low, high = cast("tuple[float, float]", self.bounds or (-math.inf, math.inf))
         return (max(low, 0.0) if self.positive else low), high
 
     def definition(self) -> dict[str, Any]:
